@@ -1,5 +1,6 @@
 """`teal serve` as a process: ready line, HTTP, signals, exit codes."""
 
+import asyncio
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ from sk_agents.config.settings import Settings
 from sk_agents.persistence.file_systems import durability_with, weaknesses_of
 from sk_agents.persistence.tasks.view import StoreTasks
 from sk_agents.wiring import build_stores
+from tests.chaos.instances import until
 from tests.forked_python import PYTHON
 from tests.patience import seconds
 from tests.requirements import requirement
@@ -114,6 +116,37 @@ def test_server_says_one_line_answers_and_stops_cleanly(tmp_path: Path, number: 
         process.send_signal(number)
         rest, complaints = process.communicate(timeout=BOUND)
     assert (process.returncode, rest, complaints) == (0, "", "")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_server_without_standard_streams_serves(
+    tmp_path: Path, closed: str, workers: str
+) -> None:
+    """As a program starts it that closes all its files before."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    store = f"sqlite://{tmp_path / 'teal.sqlite'}"
+    words = ["serve", "--port", str(port), "--workers", workers, "--store", store]
+    shell = ["sh", "-c", f'exec "$0" "$@" {closed}', sys.executable, "-m", "sk_agents", *words]
+    with subprocess.Popen(shell, cwd=tmp_path, env=environment(tmp_path)) as process:
+
+        async def answer() -> int | None:
+            assert process.poll() is None
+            try:
+                async with httpx.AsyncClient() as client:
+                    url = f"http://127.0.0.1:{port}/health/ready"
+                    return (await client.get(url)).status_code
+            except httpx.ConnectError:
+                return None
+
+        try:
+            assert asyncio.run(until(answer)) == 200
+            process.terminate()
+            assert process.wait(BOUND) == 0
+        finally:
+            process.kill()
 
 
 def test_a_log_that_nobody_reads_holds_up_neither_requests_nor_the_end(tmp_path: Path) -> None:

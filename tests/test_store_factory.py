@@ -8,6 +8,9 @@ import pytest
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.persistence.memory.store import EphemeralStore, MemoryStore
 from sk_agents.persistence.store_factory import STORES, Kind, open_store, place_of
+from sk_agents.signals.signals_factory import peers_folder
+from sk_agents.testing.commits import start_run
+from sk_agents.tools.mcp.pins import pins_path
 
 
 @pytest.mark.parametrize("url", ["memory:", "memory://", "MEMORY:"])
@@ -29,6 +32,20 @@ async def test_three_and_four_slashes_name_the_same_absolute_path(
     async with open_store(f"{scheme}:{slashes}{str(kept).lstrip('/')}") as store:
         await store.ping()
     assert kept.exists()
+
+
+@pytest.mark.parametrize("scheme", [name for name, kind in STORES.items() if kind.has_path])
+async def test_a_link_is_the_place_it_leads_to(scheme: str, tmp_path: Path) -> None:
+    """Processes that share it under its own name meet those that use the link."""
+    kept, link = tmp_path / "disk" / "kept", tmp_path / "link"
+    link.symlink_to(kept)
+    named, linked = f"{scheme}://{kept}", f"{scheme}://{link}"
+    async with open_store(linked) as store, open_store(named) as same:
+        made = await store.commit(start_run("t"))
+        assert (await same.thread("t")).next_seq == made.thread.next_seq
+        await store.ping()
+    assert peers_folder(linked) == peers_folder(named)
+    assert pins_path(linked) == pins_path(named)
 
 
 @pytest.mark.parametrize("scheme", [name for name, kind in STORES.items() if kind.has_path])

@@ -40,7 +40,7 @@ from sk_agents.outbound.network import configured_network
 from sk_agents.persistence.liveness import new_owner
 from sk_agents.persistence.memory.store import EphemeralStore
 from sk_agents.persistence.persistence_factory import PersistenceFactory
-from sk_agents.persistence.store_factory import open_store, own_store
+from sk_agents.persistence.store_factory import check_exists, open_store, own_store
 from sk_agents.persistence.store_migration import Migration as Migration
 from sk_agents.persistence.store_migration import Told, migrate_store
 from sk_agents.persistence.tasks.bridge import TaskBridgeStore
@@ -265,6 +265,17 @@ def _main_store(settings: Settings, codec: EncryptingCodec | None) -> Store:
     return open_store(store_url(settings), codec=codec, password_command=password_command)
 
 
+def existing_store(settings: Settings) -> Store:
+    """The store of the chats, unopened, for those who read what is kept in it.
+
+    Raises:
+        ConfigurationError: there is none; or as `build_stores`.
+    """
+    if settings.store_module is None:
+        check_exists(store_url(settings))
+    return _main_store(settings, store_codec(settings))
+
+
 async def copy_store(
     settings: Settings, source_url: str, target_url: str, told: Told, *, merge: bool = False
 ) -> Migration:
@@ -272,11 +283,13 @@ async def copy_store(
     `migrate_store`.
 
     Raises:
-        ConfigurationError: a URL names no store that can be copied, or the target is not empty.
+        ConfigurationError: a URL names no store that can be copied, there is none to copy, or the
+            target is not empty.
         StoreError: one of them cannot be opened.
     """
     if source_url == target_url:
         raise ConfigurationError("FROM and TO are the same store")
+    check_exists(completed_url(source_url, settings))
     codec = store_codec(settings)
     async with AsyncExitStack() as stack:
         try:
@@ -394,10 +407,10 @@ async def prune_store(
     """Remove what has become too old, or only count it.
 
     Raises:
-        ConfigurationError: the store keeps nothing.
+        ConfigurationError: there is no store, or it keeps nothing.
         StoreError: it cannot be opened.
     """
-    store = _main_store(settings, store_codec(settings))
+    store = existing_store(settings)
     if not isinstance(store, PortableStore):
         raise ConfigurationError(f"{store} keeps nothing that could be removed")
     done = Pruned()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -28,9 +29,9 @@ from sk_agents.cli.supervisor import (
     SILENT_LOOKS,
     Worker,
     WorkerSlot,
-    named_json,
+    named_line,
 )
-from sk_agents.config.settings import Settings
+from sk_agents.config.settings import LogFormat, Settings
 from sk_agents.engine.turns import TextDelta, TurnFinished
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.telemetry.worker_pages import merged_pages
@@ -146,6 +147,96 @@ async def test_two_workers_serve_as_one_and_one_that_is_killed_is_replaced(tmp_p
     assert not [pid for pid in killed if is_running(pid)]
 
 
+async def test_worker_that_could_not_be_started_for_a_while_is_started_in_the_end(
+    tmp_path: Path,
+) -> None:
+    """No file, no process and no memory is left for a moment; or an upgrade is being installed."""
+    async with two_workers(tmp_path) as served:
+        before = await pids(served)
+        supervisor = parent_of(before[0])
+        allowed = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
+        resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (4, allowed[1]))
+
+        async def is_refused() -> bool | None:
+            return log_of(tmp_path).count("a worker could not be started") >= 2 or None
+
+        async def reload_is_refused() -> bool | None:
+            return "the new configuration is not used" in log_of(tmp_path) or None
+
+        os.kill(before[0], signal.SIGKILL)
+        assert await until(is_refused)
+        os.kill(supervisor, signal.SIGHUP)
+        assert await until(reload_is_refused)
+        resource.prlimit(supervisor, resource.RLIMIT_NOFILE, allowed)
+
+        async def are_ready() -> bool | None:
+            return await states(served) == ["ready", "ready"] or None
+
+        assert await until(are_ready)
+        assert (await pids(served))[1] == before[1]
+        await served.stop()
+
+
+async def test_worker_is_replaced_while_a_program_of_its_own_still_runs(tmp_path: Path) -> None:
+    """A plugin's program has inherited the standard error that the supervisor reads."""
+    async with ScriptedModelServer([]) as model:
+        agent = write_agent(tmp_path / "helper", model.base_url)
+        plugins = agent.with_name("custom_plugins.py")
+        plugins.write_text(plugins.read_text() + CHILD)
+        served = Server(tmp_path, agent, log=tmp_path / "log")
+        served.environment = {"TA_WORKERS": "2", "CHILDREN": str(tmp_path / "children")}
+        try:
+            await served.start()
+            before = await pids(served)
+            os.kill(before[0], signal.SIGKILL)
+
+            async def is_replaced() -> bool | None:
+                now = (await health(served))["workers"]
+                is_new = now[0]["pid"] not in (None, before[0]) and now[0]["state"] == "ready"
+                return is_new or None
+
+            assert await until(is_replaced)
+            await served.stop()
+        finally:
+            await served.close()
+            for child in (tmp_path / "children").read_text().split():
+                os.kill(int(child), signal.SIGKILL)
+
+
+CHILD = """
+import os
+import subprocess
+
+_child = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL)
+with open(os.environ["CHILDREN"], "a") as _children:
+    _children.write(f"{_child.pid}\\n")
+"""
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+async def test_one_core_is_served_by_a_worker_that_a_reload_replaces(tmp_path: Path) -> None:
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        # A variable that is read at the start keeps the process from being forked elsewhere.
+        async with two_workers(tmp_path, TA_WORKERS="auto", TZ="UTC") as served:
+            [before] = await pids(served)
+            served.signal(signal.SIGHUP)
+
+            async def is_reloaded() -> bool | None:
+                return "all workers have the new configuration" in log_of(tmp_path) or None
+
+            assert await until(is_reloaded)
+            [after] = await pids(served)
+            assert after != before
+            await served.stop()
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
 async def test_new_configuration_is_taken_over_without_a_gap_and_a_broken_one_is_not(
     tmp_path: Path,
 ) -> None:
@@ -185,6 +276,29 @@ async def test_new_configuration_is_taken_over_without_a_gap_and_a_broken_one_is
 
         # Nothing is left of a supervisor that was killed.
         assert await until(are_gone)
+
+
+async def test_the_log_has_one_format_also_after_a_reload_that_changes_it(tmp_path: Path) -> None:
+    async with two_workers(tmp_path) as served:
+        (tmp_path / ".env").write_text("TA_LOG_FORMAT=json\n")
+        served.signal(signal.SIGHUP)
+
+        async def is_reloaded() -> bool | None:
+            return "all workers have the new configuration" in log_of(tmp_path) or None
+
+        assert await until(is_reloaded)
+        before = await pids(served)
+        os.kill(before[0], signal.SIGKILL)
+
+        async def is_noticed() -> bool | None:
+            return "a worker has ended and is started again" in log_of(tmp_path) or None
+
+        assert await until(is_noticed)
+        await served.stop()
+    lines = log_of(tmp_path).splitlines()
+    later = [line for line in lines[3:] if "workers are replaced one by one" not in line]
+    assert len(later) >= 4
+    assert all(isinstance(json.loads(line), dict) for line in later)
 
 
 def is_running(pid: int) -> bool:
@@ -300,6 +414,14 @@ def test_pages_of_all_workers_are_one_that_names_them_and_the_missing() -> None:
     ]
 
 
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_line_of_a_worker_keeps_its_format_and_names_the_worker(log_format: LogFormat) -> None:
+    entry = '{"time": "2026-05-04T09:30:00.000Z", "level": "info"}'
+    assert json.loads(named_line(2, entry, log_format)) == {"worker": 2, **json.loads(entry)}
+
+
 def test_line_that_is_no_entry_becomes_one_in_a_log_of_objects() -> None:
-    assert json.loads(named_json(2, '{"level": "info"}')) == {"worker": 2, "level": "info"}
-    assert json.loads(named_json(2, "Segmentation fault"))["message"] == "Segmentation fault"
+    assert (
+        json.loads(named_line(2, "Segmentation fault", "json"))["message"] == "Segmentation fault"
+    )
+    assert named_line(2, "Segmentation fault", "text") == "[worker 2] Segmentation fault"

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import threading
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +90,33 @@ async def test_thread_that_went_on_since_is_copied_again(place: Place) -> None:
         await store.commit(append(head, thought()))
     done = await migrated(here, there)
     assert (done.is_complete, done.copied) == (True, 1)
+
+
+async def test_what_changed_in_the_source_meanwhile_is_named(place: Place) -> None:
+    """A server that was not stopped: nothing it has taken is left behind unsaid."""
+    here, there = place("sqlite"), place("file")
+    async with portable(here) as store:
+        heads = [(await store.commit(start_run(id, f"run-{id}"))).thread for id in ("t", "u", "v")]
+
+    async def add() -> None:
+        async with portable(here) as store:
+            await store.commit(start_run("new", "run-new"))
+
+    async def go_on() -> None:
+        async with portable(here) as store:
+            await store.commit(append(heads[0], thought()))
+            await store.delete("u", next_seq=heads[1].next_seq, incarnation=heads[1].incarnation)
+
+    def told(what: str, done: int, all_of_them: int) -> None:
+        change = add if what == "copied" else go_on
+        other = threading.Thread(target=lambda: asyncio.run(change()))
+        other.start()
+        other.join()
+
+    async with portable(here) as old, portable(there) as new:
+        done = await migrate_store(old, new, told)
+    assert sorted(done.different) == ["new", "t", "u"]
+    assert (done.is_complete, done.threads) == (False, 1)
 
 
 async def test_target_with_other_conversations_is_refused_unless_told(place: Place) -> None:

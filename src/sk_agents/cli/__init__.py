@@ -28,6 +28,7 @@ from sk_agents.cli.migrate_check import migrate_check
 from sk_agents.cli.options import EXITS, StoreUrl
 from sk_agents.cli.retention import EXITS as PRUNE_EXITS
 from sk_agents.cli.retention import prune
+from sk_agents.cli.standard_streams import open_missing_streams
 from sk_agents.cli.stores import MIGRATE_EXITS, MOVE_EXITS, migrate, migrate_store
 from sk_agents.cli.usage import USAGE_EXITS, budgets, sessions, usage
 
@@ -174,4 +175,5 @@ app.command()(doctor)
 
 
 def main() -> None:
+    open_missing_streams()
     app(prog_name="teal")

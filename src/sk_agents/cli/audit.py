@@ -64,11 +64,11 @@ def export(
     from sk_agents.audit.reading import AuditQuery  # noqa: PLC0415
     from sk_agents.audit.store_audit import opened_audit  # noqa: PLC0415
     from sk_agents.config.settings import load_settings  # noqa: PLC0415
-    from sk_agents.wiring import build_stores  # noqa: PLC0415
+    from sk_agents.wiring import existing_store  # noqa: PLC0415
 
     async def work() -> Exit:
         settings = load_settings((), store=store)
-        async with opened_audit(build_stores(settings).main) as opened:
+        async with opened_audit(existing_store(settings)) as opened:
             with written_to(output) as file:
                 lines = Lines(file, form)
                 async for entry in opened.exported(AuditQuery(since, user, agent), _operator()):
@@ -110,7 +110,7 @@ def verify(
     from sk_agents.audit.checkpoints import read_checkpoints  # noqa: PLC0415
     from sk_agents.audit.store_audit import opened_audit  # noqa: PLC0415
     from sk_agents.config.settings import load_settings  # noqa: PLC0415
-    from sk_agents.wiring import build_stores  # noqa: PLC0415
+    from sk_agents.wiring import existing_store  # noqa: PLC0415
 
     progress = CountLine()
 
@@ -118,7 +118,7 @@ def verify(
         settings = load_settings((), store=store)
         kept = [one for path in checkpoints or () for one in read_checkpoints(path)]
         keys = _public_keys(settings, public_key or [])
-        async with opened_audit(build_stores(settings).main) as opened:
+        async with opened_audit(existing_store(settings)) as opened:
             result = await opened.verified(
                 kept, keys, lambda done, of: progress.told("verified", done, of)
             )
@@ -150,11 +150,11 @@ def checkpoint(
     """
     from sk_agents.audit.store_audit import opened_audit  # noqa: PLC0415
     from sk_agents.config.settings import load_settings  # noqa: PLC0415
-    from sk_agents.wiring import build_stores, checkpoint_plan  # noqa: PLC0415
+    from sk_agents.wiring import checkpoint_plan, existing_store  # noqa: PLC0415
 
     async def work() -> Exit:
         settings = load_settings((), store=store)
-        main = build_stores(settings).main
+        main = existing_store(settings)
         plan = checkpoint_plan(settings, main)
         if plan is None:
             raise ConfigurationError("TA_AUDIT_KEY_FILE is not set; `teal audit key` makes a key")

@@ -33,7 +33,7 @@ def run(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> Exit:
     except ConfigurationError as error:
         print_line(sys.stderr, f"teal: {error}")
         return Exit.BAD_CONFIGURATION
-    if count == 1:
+    if not is_supervised(settings, count):
         from sk_agents.cli.serve import serve  # noqa: PLC0415
 
         return serve(config_paths, settings)
@@ -50,10 +50,21 @@ def prepare(config_paths: Sequence[Path], overrides: Mapping[str, Any]) -> Setti
     """
     configure_logs("warning")
     settings = load_settings(config_paths, **overrides)
-    secrets = secret_values(settings, environment(config_paths))
-    configure_logs(settings.log_level, settings.log_format, secrets=secrets)
+    configure_logging(config_paths, settings)
     log_what_python_prints()
     return settings
+
+
+def configure_logging(config_paths: Sequence[Path], settings: Settings) -> None:
+    secrets = secret_values(settings, environment(config_paths))
+    configure_logs(settings.log_level, settings.log_format, secrets=secrets)
+
+
+def is_supervised(settings: Settings, count: int) -> bool:
+    """Also one worker, where their number is the machine's affair: with what `auto` stands for, a
+    reload must work on every machine."""
+    is_shared = not store_url(settings).startswith(UNSHARED_STORES)
+    return count > 1 or (settings.workers == "auto" and is_shared)
 
 
 def worker_count(settings: Settings) -> int:

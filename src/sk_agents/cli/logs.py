@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from time import monotonic
 from types import TracebackType
-from typing import Literal, TextIO
+from typing import TextIO
 
+from sk_agents.config.settings import LogFormat
 from sk_agents.redaction import Redactor
 from sk_agents.telemetry.logs import COUNTS, LineWriter, extras, log_ids
 
@@ -29,6 +30,9 @@ TALKATIVE = ("httpx", "httpx2", "httpcore", "mcp")
 
 # Each of its lines is an event of its own, which an operator may have to account for.
 EVERY_LINE = {"sk_agents.telemetry.run_logs"}
+
+# How each line of `JsonFormatter` begins.
+JSON_ENTRY = '{"time": "'
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
@@ -173,7 +177,7 @@ class RepeatLimit:
 
 def configure_logs(
     level: str,
-    log_format: Literal["text", "json"] = "text",
+    log_format: LogFormat = "text",
     *,
     secrets: Iterable[str] = (),
 ) -> QueuedHandler:

@@ -16,23 +16,24 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
-from sk_agents.cli.launch import worker_count
+from sk_agents.cli.launch import configure_logging, worker_count
 from sk_agents.cli.listening import CannotListen, SharedAddress
-from sk_agents.cli.logs import QueuedHandler
+from sk_agents.cli.logs import JSON_ENTRY, QueuedHandler
 from sk_agents.cli.options import Exit
 from sk_agents.cli.worker_link import MOST_BYTES, PAGES_SECONDS
-from sk_agents.config.settings import Settings, load_settings
+from sk_agents.config.settings import LogFormat, Settings, load_settings
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.telemetry.logs import print_line
 
@@ -42,6 +43,9 @@ logger = logging.getLogger(__name__)
 START_SECONDS = 120.0
 # How long it may take to hand its runs over; a server that is alone takes up to 20 seconds.
 DRAIN_SECONDS = 25.0
+# How long the last lines of an ended worker are waited for. A program that it started and that
+# outlived it holds its standard error open.
+LAST_LINES_SECONDS = 1.0
 # How long it may take to end when it is to end at once.
 END_SECONDS = 3.0
 # How often the supervisor looks whether its workers have said something.
@@ -162,6 +166,7 @@ class Supervisor:
         self._config_paths = config_paths
         self._overrides = overrides
         self._settings = settings
+        self._log_format = settings.log_format
         self._address = address
         self._slots: list[WorkerSlot] = []
         self._alive: set[Worker] = set()
@@ -218,8 +223,8 @@ class Supervisor:
         if worker.process.returncode is None:
             logger.error("the first worker was not ready in time", extra=worker.facts)
             worker.kill()
-        code = await worker.process.wait()
-        await asyncio.gather(*worker.tasks, return_exceptions=True)
+        await self._has_ended(worker)
+        code = worker.process.returncode
         return Exit(code) if code in set(Exit) - {Exit.DONE} else Exit.FAILED
 
     async def _announce(self, line: str) -> None:
@@ -230,32 +235,41 @@ class Supervisor:
             print_line(sys.stdout, f"{line} · workers: {len(self._slots)}")
 
     async def _spawn(self, slot: WorkerSlot) -> Worker:
+        """Raises OSError, CannotListen: the system has nothing left for one more process, or lacks
+        the interpreter while another version is being installed."""
         if slot.listener is None:
             slot.listener = self._address.open()
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
         overrides = {name: value for name, value in self._overrides.items() if value is not None}
-        orders = {
-            "number": slot.number,
-            "config": [str(path) for path in self._config_paths],
-            "overrides": {**overrides, "workers": 1},
-            "listener": slot.listener.fileno(),
-            "control": theirs.fileno(),
-        }
-        with theirs:
+        with ExitStack() as ours, ExitStack() as theirs:
+            control, its_control = socket.socketpair()
+            ours.enter_context(control).setblocking(False)
+            theirs.enter_context(its_control)
+            # Not asyncio's own pipe: `wait` would wait for its end, and programs that the worker
+            # has started may hold it open after the worker's own end.
+            log, its_log = os.pipe()
+            log_file = ours.enter_context(os.fdopen(log, "rb", 0))
+            theirs.callback(os.close, its_log)
+            orders = {
+                "number": slot.number,
+                "config": [str(path) for path in self._config_paths],
+                "overrides": {**overrides, "workers": 1},
+                "listener": slot.listener.fileno(),
+                "control": its_control.fileno(),
+            }
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "sk_agents.cli.worker", json.dumps(orders)),
                 stdin=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-                pass_fds=(slot.listener.fileno(), theirs.fileno()),
+                stderr=its_log,
+                pass_fds=(slot.listener.fileno(), its_control.fileno()),
                 # Ctrl-C in a terminal is for this process; it tells them.
                 start_new_session=True,
             )
-        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=MOST_BYTES)
+            ours.pop_all()
+        reader, writer = await asyncio.open_unix_connection(sock=control, limit=MOST_BYTES)
         worker = Worker(slot.number, process, reader, writer)
         worker.tasks = [
             asyncio.create_task(self._listen(worker)),
-            asyncio.create_task(self._pass_on_log(worker)),
+            asyncio.create_task(self._pass_on_log(worker, log_file)),
         ]
         self._alive.add(worker)
         if self._stopping.is_set():
@@ -268,7 +282,11 @@ class Supervisor:
         """Have a worker in this slot until all are to end."""
         while not self._stopping.is_set():
             if slot.worker is None:
-                slot.worker = await self._spawn(slot)
+                try:
+                    slot.worker = await self._spawn(slot)
+                except (OSError, CannotListen) as error:
+                    await self._try_later(slot, error)
+                    continue
                 self._tell()
                 if not await slot.worker.becomes_ready():
                     slot.worker.kill()
@@ -283,6 +301,9 @@ class Supervisor:
 
     async def _has_ended(self, worker: Worker) -> None:
         await worker.process.wait()
+        _, unfinished = await asyncio.wait(worker.tasks, timeout=LAST_LINES_SECONDS)
+        for task in unfinished:
+            task.cancel()
         await asyncio.gather(*worker.tasks, return_exceptions=True)
         worker.writer.close()
         self._alive.discard(worker)
@@ -293,6 +314,16 @@ class Supervisor:
         extra = {**worker.facts, "exit": worker.process.returncode, "pause": pause}
         logger.error("a worker has ended and is started again", extra=extra)
         self._tell()
+        await self._pause(slot, pause)
+
+    async def _try_later(self, slot: WorkerSlot, error: Exception) -> None:
+        slot.has_tried.set()
+        pause = slot.pause_after(0.0)
+        extra = {"worker": slot.number, "pause": pause}
+        logger.error("a worker could not be started: %s", error, extra=extra)
+        await self._pause(slot, pause)
+
+    async def _pause(self, slot: WorkerSlot, pause: float) -> None:
         if pause > SHORT_PAUSE and slot.listener is not None:
             slot.listener.close()
             slot.listener = None
@@ -312,6 +343,9 @@ class Supervisor:
     # -- a new configuration
 
     async def _reload(self) -> None:
+        # Before the first worker serves there is none to replace.
+        if not await self._unless_stopping(self._slots[0].has_tried.wait()):
+            return
         try:
             settings = load_settings(self._config_paths, **self._overrides)
             workers = worker_count(settings)
@@ -330,11 +364,17 @@ class Supervisor:
                 return
         await self._remove_slots(workers)
         self._add_slots(workers)
+        configure_logging(self._config_paths, settings)
+        self._log_format = settings.log_format
         logger.info("all workers have the new configuration", extra={"workers": workers})
 
     async def _replace(self, slot: WorkerSlot) -> bool:
         """Put a new worker into the slot, then end the old one; False if the new one is no good."""
-        new = await self._spawn(slot)
+        try:
+            new = await self._spawn(slot)
+        except (OSError, CannotListen) as error:
+            logger.error("a worker could not be started: %s", error, extra={"worker": slot.number})
+            return False
         if not await new.becomes_ready() or self._stopping.is_set():
             new.kill()
             await self._has_ended(new)
@@ -479,11 +519,18 @@ class Supervisor:
             worker, asked_id, pages = self._asked.pop(number)
             worker.send(type="pages", id=asked_id, pages=pages)
 
-    async def _pass_on_log(self, worker: Worker) -> None:
+    async def _pass_on_log(self, worker: Worker, log: BinaryIO) -> None:
         """A worker's lines, with its number, into the one log."""
-        assert worker.process.stderr is not None
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), log
+        )
+        with closing(transport):
+            await self._write_lines(worker, reader)
+
+    async def _write_lines(self, worker: Worker, log: asyncio.StreamReader) -> None:
         unfinished = b""
-        while data := await worker.process.stderr.read(64 * 1024):
+        while data := await log.read(64 * 1024):
             *lines, unfinished = (unfinished + data).split(b"\n")
             if len(unfinished) > MOST_LINE:
                 lines, unfinished = [*lines, unfinished], b""
@@ -493,18 +540,18 @@ class Supervisor:
             self._write(worker, unfinished)
 
     def _write(self, worker: Worker, line: bytes) -> None:
-        text = line.decode(errors="backslashreplace")
-        if self._settings.log_format == "json":
-            text = named_json(worker.number, text)
-        else:
-            text = f"[worker {worker.number}] {text}"
+        text = named_line(worker.number, line.decode(errors="backslashreplace"), self._log_format)
         for handler in logging.getLogger().handlers:
             if isinstance(handler, QueuedHandler):
                 handler.write(text)
 
 
-def named_json(number: int, line: str) -> str:
-    """The worker's entry with its number; a line that is none, of the interpreter, as an entry."""
-    if line.startswith("{"):
+def named_line(number: int, line: str, log_format: LogFormat) -> str:
+    """The worker's line with its number. Workers that were started with other settings write in
+    another format than this process, so an entry keeps its own, and what is none, of the
+    interpreter, becomes one where lines are objects."""
+    if line.startswith(JSON_ENTRY):
         return f'{{"worker": {number}, {line[1:]}'
+    if log_format == "text":
+        return f"[worker {number}] {line}"
     return json.dumps({"worker": number, "level": "error", "logger": "stderr", "message": line})

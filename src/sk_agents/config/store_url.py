@@ -72,6 +72,12 @@ def _redis_url(settings: Settings) -> str:
     return f"{scheme}://{host}:{settings.redis_port}/{settings.redis_db}"
 
 
+def path_of(rest: str) -> Path:
+    """The path that the URL of a file or a folder names behind its scheme, and what a link there
+    leads to: SQLite's own files lie beside the database, not beside the link."""
+    return Path(os.path.realpath("/" + rest.lstrip("/")))
+
+
 def own_class_url(settings: Settings) -> str | None:
     """The URL of the class named by `TA_PERSISTENCE_*` if it is one of ours."""
     module = settings.persistence_module

@@ -12,6 +12,7 @@ from typing import Any
 
 from sk_agents.config.class_loader import build_configured
 from sk_agents.config.settings import Settings
+from sk_agents.config.store_url import path_of
 from sk_agents.engine.models import Durability
 from sk_agents.engine.ports import Clock, Store
 from sk_agents.exceptions import ConfigurationError
@@ -153,6 +154,18 @@ def place_of(url: str) -> tuple[str, Path | None]:
     return scheme, None
 
 
+def check_exists(url: str) -> None:
+    """For those who read a store: opening it would make an empty one where the path is mistyped,
+    and then all that is found in it is well.
+
+    Raises:
+        ConfigurationError: nothing is kept at the URL's path; or as `open_store`.
+    """
+    path = place_of(url)[1]
+    if path is not None and not (any(path.iterdir()) if path.is_dir() else path.exists()):
+        raise ConfigurationError(f"{path}: there is no store here")
+
+
 def _split(url: str) -> tuple[str, str]:
     match = _SCHEME.match(url)
     if match is None:
@@ -166,9 +179,12 @@ def _split(url: str) -> tuple[str, str]:
 
 
 def _path(rest: str, kind: Kind) -> Path:
-    """The path, taken literally: it is absolute and nothing is unescaped. Three slashes or four
-    mean the same, except in the root folder: where only three precede a name, the person may have
-    meant a path from the current folder, which other programs write in this way."""
+    """The path, taken literally: absolute, nothing is unescaped, links are followed.
+
+    Three slashes or four mean the same, except in the root folder: where only three precede a name,
+    the person may have meant a path from the current folder, which other programs write in this
+    way.
+    """
     if not rest.startswith("///"):
         raise ConfigurationError(
             f"{SOURCE} must be {kind.form}: three slashes, an absolute path, no host and no user"
@@ -184,7 +200,7 @@ def _path(rest: str, kind: Kind) -> Path:
             f"current folder write {kind.form.partition(':')[0]}://$PWD{path}, for the root "
             f"folder four slashes"
         )
-    return path
+    return path_of(rest)
 
 
 def _store_class(kind: Kind) -> Callable[..., Store]:

@@ -39,12 +39,30 @@ class Migration:
     damaged: list[str] = field(default_factory=list)
     # Threads that the target had, and which are none of the source's.
     foreign: list[str] = field(default_factory=list)
-    # Threads that are not alike in both: the source was in use, or the target had another one.
+    # Threads that are not alike in both, or were not any more at the end: the source was in use, or
+    # the target had another one.
     different: list[str] = field(default_factory=list)
 
     @property
     def is_complete(self) -> bool:
         return not (self.damaged or self.different)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How far a thread had come when it was compared."""
+
+    thread_id: str
+    incarnation: str
+    next_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """A thread that is the same in both stores."""
+
+    state: State
+    digest: bytes
 
 
 async def migrate_store(
@@ -68,17 +86,21 @@ async def migrate_store(
         if await _copied(source, target, thread_id):
             done.copied += 1
 
-    async def compare(thread_id: str) -> tuple[bytes, int] | None:
+    async def compare(thread_id: str) -> Alike | None:
         return await _compared(source, target, thread_id, done)
 
     await _each(ids, copy, lambda count: told("copied", count, len(ids)))
     found = await _each(ids, compare, lambda count: told("verified", count, len(ids)))
+    alike = {one.state.thread_id: one for one in found if one is not None}
+    async for thread_id in _changed(source, {one.state for one in alike.values()}):
+        if thread_id not in done.different and thread_id not in done.damaged:
+            done.different.append(thread_id)
+            alike.pop(thread_id, None)
     whole = hashlib.sha256()
-    for one in found:
-        if one is not None:
-            whole.update(one[0])
-            done.threads += 1
-            done.events += one[1]
+    for one in alike.values():
+        whole.update(one.digest)
+        done.threads += 1
+        done.events += one.state.next_seq - 1
     done.digest = whole.hexdigest()
     return done
 
@@ -88,6 +110,20 @@ async def _all_threads(store: PortableStore) -> AsyncIterator[str]:
     while page := await store.all_threads(after=page[-1], limit=PAGE):
         for thread_id in page:
             yield thread_id
+
+
+async def _changed(source: PortableStore, states: set[State]) -> AsyncIterator[str]:
+    """The threads of the source that are not, or not any more, in one of these states: a server
+    that still uses it has made, continued or removed them since they were compared."""
+    left = {state.thread_id for state in states}
+    page: Sequence[str] = [""]
+    while page := await source.all_threads(after=page[-1], limit=PAGE):
+        for head in await source.heads(page):
+            if State(head.thread_id, head.incarnation, head.next_seq) not in states:
+                yield head.thread_id
+        left.difference_update(page)
+    for thread_id in sorted(left):
+        yield thread_id
 
 
 async def _foreign(source: PortableStore, target: PortableStore, ids: set[str]) -> list[str]:
@@ -133,8 +169,8 @@ async def _copied(source: PortableStore, target: PortableStore, thread_id: str) 
 
 async def _compared(
     source: PortableStore, target: PortableStore, thread_id: str, done: Migration
-) -> tuple[bytes, int] | None:
-    """The digest of a thread and how many events it has, if it is the same in both."""
+) -> Alike | None:
+    """What is known of a thread that is the same in both."""
     try:
         thread, records = await source.whole_thread(thread_id)
     except StateCorrupt:
@@ -151,7 +187,8 @@ async def _compared(
     if not _is_same(thread, records, there, its_records):
         done.different.append(thread_id)
         return None
-    return _digest(there, its_records), there.next_seq - 1
+    state = State(thread_id, there.incarnation, there.next_seq)
+    return Alike(state, _digest(there, its_records))
 
 
 def _is_same(

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from sk_agents.config.store_url import path_of
 from sk_agents.engine.ports import Peers, Signals
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.signals.host import HostPeers, HostSignals
@@ -73,7 +74,7 @@ def check_signals(url: str) -> str:
 def peers_folder(store_url: str) -> Path | None:
     """Where the processes of this host that share the store meet; `None` if it is no file."""
     scheme, _, rest = store_url.partition(":")
-    path = Path("/" + rest.lstrip("/"))
+    path = path_of(rest)
     match scheme.lower():
         case "sqlite":
             return path.with_name(f"{path.name}-peers")

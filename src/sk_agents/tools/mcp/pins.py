@@ -18,6 +18,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from sk_agents.config.store_url import path_of
 from sk_agents.exceptions import ConfigurationError, NotFound
 from sk_agents.private_files import make_private_file, make_private_folder, open_private
 
@@ -55,7 +56,7 @@ class _Document(BaseModel):
 def pins_path(store_url: str) -> Path | None:
     """Where pins lie beside a store: in the folder of its file. `None` for one without a folder."""
     scheme, _, rest = store_url.partition(":")
-    path = Path("/" + rest.lstrip("/"))
+    path = path_of(rest)
     match scheme.lower():
         case "sqlite":
             return path.with_name(f"{path.name}.{FILE_NAME}")
