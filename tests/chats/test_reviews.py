@@ -8,6 +8,9 @@ from typing import Any
 
 import httpx
 
+from sk_agents.authorization.access_keys import KeysFile
+from sk_agents.authorization.key_authorizer import KeyAuthorizer
+from sk_agents.config.settings import Settings
 from sk_agents.testing.scripted_model import calls, says
 from sk_agents.wire.frames import INTERACTION_FRAMES
 from tests.chats.people import ADA, BOB, EVE, MALLORY, Headers, PeopleAuthorizer, person
@@ -198,6 +201,29 @@ async def test_own_role_counts_only_as_the_mapping_gives_it(tmp_path: Path) -> N
         for entitled in (BOB, person("tom", roles="Treasurer")):
             [view] = (await served.get("/approvals", headers=entitled))["approvals"]
             assert view["may_decide"] is True
+
+
+async def test_users_with_access_keys_of_a_group_decide_what_is_left_to_it(tmp_path: Path) -> None:
+    keys = KeysFile(tmp_path / "kept" / "keys.json")
+
+    def bearer(name: str, *groups: str) -> Headers:
+        return {"Authorization": f"Bearer {keys.add(name, groups=groups)[1]}"}
+
+    authorizer = KeyAuthorizer(Settings(keys_file=keys.path))
+    approvals = {"rules": [RULE]}
+    async with serving(
+        tmp_path, [SEND, says("Sent.")], authorizer=authorizer, agent={"approvals": approvals}
+    ) as served:
+        shown = (await served.say_until("approval_required", headers=bearer("ada", "finance")))[-1]
+        approval_id = shown.data["approval_id"]
+        assert (await vote(served, approval_id, bearer("mallory", "sales"))).status_code == 404
+        bob, eve = bearer("bob", "finance"), bearer("eve", "sales", "finance")
+        assert [(await vote(served, approval_id, one)).json()["missing"] for one in (bob, eve)] == [
+            1,
+            0,
+        ]
+        frames = await served.follow(shown.data["interaction_id"], headers=bearer("ada"))
+        assert names(frames)[-1] == "interaction_complete" and first(frames, "tool_result")
 
 
 async def test_approver_who_is_no_user_decides_and_starts_nothing(tmp_path: Path) -> None:
