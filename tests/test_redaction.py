@@ -169,3 +169,12 @@ def test_known_value_is_found_as_json_python_and_addresses_spell_it(secret: str)
 @pytest.mark.parametrize("name", ["db_password", "PGPASSWORD", "SSH_PASSPHRASE", "DB_PASSWD"])
 def test_secret_under_another_usual_name_is_known(name: str) -> None:
     assert "canary-value" in secret_values(Settings(), {name: "canary-value"})
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 100])
+def test_placeholder_stays_whole_where_a_word_of_it_is_a_known_value(size: int) -> None:
+    text = "it is secret, or [secret-3f9a61c2], or [[secret-3f9a61c2] of [secret"
+    stream = Redactor.of(["secret"]).for_prose(vault_tools=("*",)).stream()
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    shown = "".join([*map(stream.feed, pieces), stream.end()])
+    assert shown == (f"it is {HIDDEN}, or [secret-3f9a61c2], or [[secret-3f9a61c2] of [{HIDDEN}")

@@ -38,6 +38,8 @@ _PROXY_PASSWORD = re.compile(r"[^:/@]*(?:://)?[^:/@]*:(.+)@")
 _SECRET_NAME = re.compile(
     r"(?i)(?:.*[_.-])?(?:authorization|cookie|api[_-]?key|token|secret|password|headers?)$|.+[_.-]pwd$"
 )
+# What an agent with a vault has put in the place of a secret (`engine.run.vault`).
+_PLACEHOLDER = re.compile(r"(\[secret-[0-9a-f]{8}\])")
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{4,}")
 # In what people say, "a basic idea" is no token.
 _BEARER_IN_PROSE = re.compile(
@@ -145,8 +147,7 @@ class Redactor:
 
         if "private_keys" in self.kinds and _BEGIN in text:
             text = _PRIVATE_KEY.sub(found, text)
-        for value in self.known:
-            text = text.replace(value, HIDDEN)
+        text = self._without_known(text)
         text = self.bearer.sub(lambda m: f"{m[1]} {mark(m[0][len(m[1]) :].strip())}", text)
         if "provider_keys" in self.kinds:
             text = _PROVIDER_KEY.sub(found, text)
@@ -157,6 +158,15 @@ class Redactor:
         for pattern in self.patterns:
             text = pattern.sub(lambda m: mark(m[0]) if m[0] else "", text)
         return text
+
+    def _without_known(self, text: str) -> str:
+        """A known value may be a word as `secret`, which every placeholder has in it."""
+        parts = _PLACEHOLDER.split(text)
+        for number, part in enumerate(parts[::2]):
+            for value in self.known:
+                part = part.replace(value, HIDDEN)
+            parts[2 * number] = part
+        return "".join(parts)
 
     def value(self, value: Any) -> Any:
         """A JSON value, with every text in it redacted, also the names of its fields."""
@@ -224,6 +234,9 @@ class RedactedStream:
         """Where the first secret may begin that has not ended yet."""
         end = len(text)
         while end and text[end - 1] in _WORD:
+            end -= 1
+        if end and text[end - 1] == "[":
+            # It may begin a placeholder, which is one only as a whole.
             end -= 1
         card = _CARD_TAIL.search(text, max(0, len(text) - 42))
         if card is not None:
@@ -299,4 +312,5 @@ def _is_card(text: str) -> bool:
 
 
 def _hide(secret: str) -> str:
-    return HIDDEN
+    """What stands for a secret is none: a pattern may find it where the secret was."""
+    return secret if _PLACEHOLDER.fullmatch(secret) else HIDDEN

@@ -33,13 +33,13 @@ class VaultRedaction:
         self.new: dict[str, str] = {}
         self._redaction = redaction
         self._ids = ids
+        self._known = known
         self._marks = {secret: mark for mark, secret in known.items()}
 
     def text(self, text: str) -> str:
         # Also where nothing around it says any more that it is one.
-        for secret in self._sought():
-            text = text.replace(secret, self._marks[secret])
-        return self._redaction.marked(text, self._mark)
+        marks = {secret: self._marks[secret] for secret in self._sought()}
+        return self._redaction.marked(_replaced(text, marks), self._mark)
 
     def value(self, value: Any) -> Any:
         return changed(value, self.text)
@@ -59,6 +59,11 @@ class VaultRedaction:
         return sorted((one for one in self._marks if len(one) >= SHORTEST), key=len, reverse=True)
 
     def _mark(self, secret: str) -> str:
+        if PLACEHOLDER.fullmatch(secret):
+            # A pattern has found it where the secret was.
+            return secret
+        # One that is a part of it: what is kept is what a tool is to get.
+        secret = PLACEHOLDER.sub(self._true, secret)
         if secret not in self._marks:
             taken = set(self._marks.values())
             while (mark := f"[secret-{self._ids.new().replace('-', '')[-8:]}]") in taken:
@@ -66,6 +71,10 @@ class VaultRedaction:
             self._marks[secret] = mark
             self.new[mark] = secret
         return self._marks[secret]
+
+    def _true(self, found: re.Match[str]) -> str:
+        mark = found[0]
+        return self._known.get(mark) or self.new.get(mark, mark)
 
 
 def keeping(redaction: Redaction | None, known: Mapping[str, str], ids: Ids) -> Redaction | None:
@@ -98,13 +107,18 @@ def closed(value: Any, call: ToolCall, secrets: Mapping[str, str]) -> Any:
     if not secrets:
         return value
     named = set(PLACEHOLDER.findall(canonical_json(call.arguments).decode())) & secrets.keys()
+    marks = {secrets[mark]: mark for mark in named}
+    return changed(value, lambda text: _replaced(text, marks)) if named else value
 
-    def hidden(text: str) -> str:
-        for mark in named:
-            text = text.replace(secrets[mark], mark)
+
+def _replaced(text: str, marks: Mapping[str, str]) -> str:
+    """With a placeholder for each of these secrets, the longest first. All at once: one may be a
+    word that a placeholder has in it."""
+    if not any(secret in text for secret in marks):
         return text
-
-    return changed(value, hidden) if named else value
+    secrets = map(re.escape, sorted(marks, key=len, reverse=True))
+    either = re.compile("|".join((PLACEHOLDER.pattern, *secrets)))
+    return either.sub(lambda found: marks.get(found[0], found[0]), text)
 
 
 def changed(value: Any, change: Callable[[str], str]) -> Any:

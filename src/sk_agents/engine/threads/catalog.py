@@ -204,7 +204,8 @@ class ThreadCatalog:
             raise RunNotFound(run_id=run_id)
         redaction = self._services.redaction(run.agent or known.head.agent)
         if note is not None and redaction is not None:
-            note = redaction.text(note)
+            stream = redaction.stream(known.state.secrets.values())
+            note = stream.feed(note) + stream.end()
         before = (run.rated.rating, run.rated.note) if run.rated is not None else (None, None)
         if before == (rating, note):
             return run.rated
