@@ -11,7 +11,7 @@ import pytest
 from sk_agents.engine.calls.completions import DO_NOT_SEND
 from sk_agents.engine.events import ApprovalRequested, ToolProposed
 from sk_agents.engine.log.state import fold
-from sk_agents.engine.models import Message, RunStatus, ToolCall
+from sk_agents.engine.models import Effect, Message, RunStatus, ToolCall
 from sk_agents.engine.run.vault import PLACEHOLDER
 from sk_agents.engine.turns import (
     CallRequested,
@@ -23,7 +23,7 @@ from sk_agents.engine.turns import (
     ToolContext,
     TurnFinished,
 )
-from sk_agents.exceptions import ToolError
+from sk_agents.exceptions import Forbidden, InvalidInput, ToolError
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.redaction import HIDDEN, Redactor
 from tests.engine.fake_tools import LOOK, SEND, FakePolicy, FakeTools, tool
@@ -159,6 +159,60 @@ async def test_check_and_rules_look_at_the_true_call_and_tell_no_secret(tmp_path
         assert (proposed.problem, proposed.arguments["default"]) == (None, 1)
         assert tools.started == [], "the rule has seen the card"
         assert CARD not in await seen(talk)
+
+
+class Numbers(FakeTools):
+    """Their argument is a number, which may be written as a text."""
+
+    def check(self, call: ToolCall) -> dict[str, Any]:
+        digits = str(call.arguments["text"]).removeprefix("pay with ").replace(" ", "")
+        if not digits.isdecimal():
+            raise ToolError("text: must be a number")
+        return {"text": int(digits), "default": [1]}
+
+
+async def test_secret_that_is_taken_for_a_number_is_kept_as_its_placeholder(
+    tmp_path: Path,
+) -> None:
+    number = int(CARD.replace(" ", ""))
+    judged: list[Any] = []
+
+    def rule(call: ToolCall) -> Any:
+        judged.append(call.arguments["text"])
+        return "ask"
+
+    tools = Numbers(tool("Mail-send", effect=Effect.AT_MOST_ONCE))
+    setup = vaulted(Copier("Mail-send"), tools=tools, policy=FakePolicy(rule))
+    async with talking(tmp_path, setup) as talk:
+        await talk.ask(f"my card is {CARD}, pay")
+        (mark,) = fold(await talk.log()).secrets
+        (proposed,) = (e for e in await talk.log() if isinstance(e, ToolProposed))
+        assert proposed.arguments == {"text": f"pay with {mark}", "default": [1]}
+        (approval_id,) = await talk.approvals("r1")
+        edited = {"text": f"pay with {mark} "}
+        await talk.decide(approval_id, edited_arguments=edited)
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        assert tools.started == [("Mail-send", {"text": number, "default": [1]})]
+        assert set(judged) == {number}, "rules look at what will run"
+        assert str(number) not in await seen(talk)
+
+
+async def test_edited_call_is_checked_and_judged_with_the_secret(tmp_path: Path) -> None:
+    def rule(call: ToolCall) -> Any:
+        return "deny" if call.arguments["text"] == 5 else "ask"
+
+    redaction = finding(r"(?<=pin )\S+")
+    tools = Numbers(tool("Mail-send", effect=Effect.AT_MOST_ONCE))
+    setup = vaulted(Copier("Mail-send"), tools=tools, policy=FakePolicy(rule), redaction=redaction)
+    async with talking(tmp_path, setup) as talk:
+        await talk.ask("pin 5")
+        await talk.ask("pin 7")
+        (approval_id,) = await talk.approvals("r2")
+        mark = next(mark for mark, pin in fold(await talk.log()).secrets.items() if pin == "5")
+        with pytest.raises(Forbidden):
+            await talk.decide(approval_id, edited_arguments={"text": f"pay with {mark}"})
+        with pytest.raises(InvalidInput, match="must be a number"):
+            await talk.decide(approval_id, edited_arguments={"text": "pay with [secret-00000000]"})
 
 
 @pytest.mark.parametrize(("tools", "gets"), [(("Files-*",), True), (("Mail-*",), False)])

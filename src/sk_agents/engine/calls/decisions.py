@@ -31,6 +31,7 @@ from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import ApprovalState, Entry, demands_of
 from sk_agents.engine.ports import Clock, Ids, Store
 from sk_agents.engine.run.redacting import redacted_decision
+from sk_agents.engine.run.vault import checked
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.catalog import RACES, ThreadCatalog
 from sk_agents.engine.threads.known import KnownThread
@@ -363,22 +364,21 @@ def _checked_edit(
     wanted = call.wanted.model_copy(update={"arguments": edited})
     spec = next((spec for spec in agent.toolbox.specs() if spec.name == wanted.name), None)
     try:
-        checked = dict(agent.toolbox.check(wanted))
+        wanted, true_call = checked(agent.redaction, agent.toolbox, wanted, known.state.secrets)
     except ToolError as error:
         raise InvalidInput(str(error)) from error
     if spec is None:
         raise InvalidInput(f"There is no tool named {wanted.name} any more.")
-    wanted = wanted.model_copy(update={"arguments": checked})
-    if agent.policy.verdict(wanted, spec) == "deny":
+    if agent.policy.verdict(true_call, spec) == "deny":
         raise Forbidden("Policy denies the call as edited.")
     asked, review = call.approval.request.review if call.approval else None, None
-    if agent.policy.verdict(wanted, spec) == "ask":
-        review = agent.policy.review(wanted, spec)
+    if agent.policy.verdict(true_call, spec) == "ask":
+        review = agent.policy.review(true_call, spec)
     if demands_of(review) != demands_of(asked):
         if not any(one is not None and one.asks_others for one in (review, asked)):
             raise Forbidden("Another rule is about the call as edited: reject it instead.")
         raise Forbidden("Other people decide about the call as edited: reject it instead.")
-    return checked, steps.digest_of(known.head.thread_id, run.run_id, wanted, spec, review)
+    return wanted.arguments, steps.digest_of(known.head.thread_id, run.run_id, wanted, spec, review)
 
 
 def has_passed(approval: Approval, clock: Clock) -> bool:

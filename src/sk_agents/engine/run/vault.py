@@ -14,7 +14,8 @@ from typing import Any
 
 from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.engine.models import ToolCall
-from sk_agents.engine.ports import Ids, Redaction, RedactionStream
+from sk_agents.engine.ports import Ids, Redaction, RedactionStream, Toolbox
+from sk_agents.exceptions import ToolError
 
 PLACEHOLDER = re.compile(r"\[secret-[0-9a-f]{8}\]")
 # A shorter one is not looked for by itself: it would be found in ordinary words.
@@ -89,8 +90,44 @@ def new_secrets(redaction: Redaction | None) -> dict[str, str] | None:
     return (redaction.new or None) if isinstance(redaction, VaultRedaction) else None
 
 
-def opened(redaction: Redaction | None, call: ToolCall, secrets: Mapping[str, str]) -> ToolCall:
-    """The call as its tool gets it."""
+def checked(
+    redaction: Redaction | None, toolbox: Toolbox, call: ToolCall, secrets: Mapping[str, str]
+) -> tuple[ToolCall, ToolCall]:
+    """The call as it is kept, and as its tool gets it: both checked, with defaults filled in.
+
+    Where a placeholder was written it stays, whatever the tool makes of what it stands for: a card
+    that is taken for a number is no text that could be found again.
+
+    Raises:
+        ToolError: the arguments break the tool's schema. The text has no secrets.
+    """
+    meant = _opened(redaction, call, secrets)
+    try:
+        arguments = dict(toolbox.check(meant))
+    except ToolError as error:
+        raise ToolError(closed(str(error), call, secrets)) from error
+    true_call = call.model_copy(update={"arguments": arguments})
+    if meant.arguments == call.arguments:
+        return true_call, true_call
+    kept = closed(_as_written(call.arguments, arguments), call, secrets)
+    return call.model_copy(update={"arguments": kept}), true_call
+
+
+def opened(
+    redaction: Redaction | None, toolbox: Toolbox, call: ToolCall, secrets: Mapping[str, str]
+) -> ToolCall:
+    """A call that was kept, as its tool gets it: what rules and previews look at, too."""
+    meant = _opened(redaction, call, secrets)
+    if meant.arguments == call.arguments:
+        return call
+    try:
+        return call.model_copy(update={"arguments": dict(toolbox.check(meant))})
+    except ToolError:
+        # The tool is another one by now, and says so itself.
+        return meant
+
+
+def _opened(redaction: Redaction | None, call: ToolCall, secrets: Mapping[str, str]) -> ToolCall:
     if not secrets or redaction is None or not redaction.keeps_secrets:
         return call
     if not redaction.opens_for(call.name):
@@ -100,6 +137,19 @@ def opened(redaction: Redaction | None, call: ToolCall, secrets: Mapping[str, st
         lambda text: PLACEHOLDER.sub(lambda found: secrets.get(found[0], found[0]), text),
     )
     return call.model_copy(update={"arguments": arguments})
+
+
+def _as_written(written: Any, made: Any) -> Any:
+    """What a tool's check has made of arguments, but for the texts with placeholders in them."""
+    match written, made:
+        case str(), _ if PLACEHOLDER.search(written):
+            return written
+        case Mapping(), Mapping():
+            return {name: _as_written(written.get(name), item) for name, item in made.items()}
+        case list(), list() if len(written) == len(made):
+            return [_as_written(*pair) for pair in zip(written, made, strict=True)]
+        case _:
+            return made
 
 
 def closed(value: Any, call: ToolCall, secrets: Mapping[str, str]) -> Any:
