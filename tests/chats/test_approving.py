@@ -178,6 +178,19 @@ async def test_a_decision_repeated_with_its_key_is_answered_as_before(tmp_path: 
     assert names(frames).count("tool_call") == 1
 
 
+async def test_repeated_decision_is_compared_as_it_was_kept(tmp_path: Path) -> None:
+    agent = {"redact": True}
+    said = {"message": "card 4111111111111111", "edited_arguments": {"to": "bob"}}
+    async with serving(tmp_path, [SEND, says("Sent.")], agent=agent) as served:
+        asked = await ask(served)
+        key = {"Idempotency-Key": "k1"}
+        answers = [await served.decide(asked, headers=key, **said) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [200, 200]
+        for other in ({"message": "card"}, {"edited_arguments": {"to": "eve"}}):
+            refused = await served.decide(asked, headers=key, **{**said, **other})
+            assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
+
+
 async def test_edited_arguments_run_and_the_model_is_told(tmp_path: Path) -> None:
     async with serving(tmp_path, [SEND, says("Sent.")]) as served:
         asked = await ask(served)

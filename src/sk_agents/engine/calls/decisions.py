@@ -68,8 +68,8 @@ async def decide(
         NotApprover: others decide about it.
         ApprovalAlreadyDecided, ApprovalExpired, ApprovalWithdrawn, Conflict: one of them, and
             nothing was changed.
-        ApprovalMismatch, InvalidInput, Forbidden: as `decision_events`, or one is named twice;
-            nothing was changed.
+        ApprovalMismatch, InvalidInput, Forbidden: as `decision_events`, or one is named twice, or
+            the idempotency key was used for another decision; nothing was changed.
     """
     asked = [
         (one, await catalog.approval(one.approval_id, one.user_id, one.memberships))
@@ -110,7 +110,12 @@ async def _decide(
         # A yes counts until the moment that was shown: the log and the index must agree on it.
         if command.approved and entry.open and entry.due_at != approval.expires_at:
             raise ApprovalMismatch(approval_id=entry.key)
-    still_open = [one for one in found if check_open(one[3], one[0])]
+    still_open = []
+    for one in found:
+        if check_open(one[3], one[0]):
+            still_open.append(one)
+        else:
+            _check_repeated(services, known, one, agent_of)
     if not still_open:
         return None
     if still_open[0][1].cancel_requested is not None:
@@ -222,6 +227,55 @@ async def past_approval(store: Store, entry: Entry) -> Approval:
     return approval
 
 
+def _check_repeated(
+    services: Services,
+    known: KnownThread,
+    repeated: tuple[DecideApproval, Run, Call, Approval],
+    agent_of: AgentOf,
+) -> None:
+    """Raises InvalidInput: the key was this person's for another decision."""
+    command, run, call, approval = repeated
+    redaction = services.redaction(run.agent or known.head.agent)
+    said = redacted_decision(redaction, known.state.secrets.values(), command)
+    vote, decision = approval.votes.get(command.user_id), approval.decision
+    if vote is not None and vote.idempotency_key == command.idempotency_key:
+        is_same = (vote.approved, vote.message) == (said.approved, said.message)
+    else:
+        assert decision is not None
+        is_same = _is_same(decision, said) and _is_same_edit(decision, said, call, known, agent_of)
+    if not is_same:
+        raise InvalidInput("This Idempotency-Key was used for another decision.")
+
+
+def _is_same(first: ApprovalDecided, said: DecideApproval) -> bool:
+    asked = (
+        "approved" if said.approved else "rejected",
+        said.message,
+        said.choice if said.approved else None,
+        said.answer,
+        said.approved and said.edited_arguments is not None,
+    )
+    made = (first.outcome, first.message, first.choice, first.answer)
+    return asked == (*made, first.edited_arguments is not None)
+
+
+def _is_same_edit(
+    first: ApprovalDecided, said: DecideApproval, call: Call, known: KnownThread, agent_of: AgentOf
+) -> bool:
+    """What was kept is what the tool's check had made of it."""
+    edited = said.edited_arguments
+    if first.edited_arguments is None or edited is None or first.edited_arguments == edited:
+        return True
+    wanted = call.wanted.model_copy(update={"arguments": edited})
+    try:
+        agent = agent_of(known)
+        kept, _ = checked(agent.redaction, agent.toolbox, wanted, known.state.secrets)
+    except (InvalidInput, ToolError):
+        # The agent or the tool is another one by now.
+        return True
+    return kept.arguments == first.edited_arguments
+
+
 def check_open(approval: Approval, command: DecideApproval) -> bool:
     """True if it is still to be decided, False if this same request has decided it before.
 
@@ -229,7 +283,9 @@ def check_open(approval: Approval, command: DecideApproval) -> bool:
         ApprovalAlreadyDecided, ApprovalExpired: it was decided otherwise.
     """
     decision, vote = approval.decision, approval.votes.get(command.user_id)
-    said = [one.idempotency_key for one in (decision, vote) if one is not None]
+    # A key is its user's own: another one may have chosen the same.
+    own = decision if decision is None or decision.decided_by == command.user_id else None
+    said = [one.idempotency_key for one in (own, vote) if one is not None]
     if command.idempotency_key is not None and command.idempotency_key in said:
         return False
     if approval.state is ApprovalState.PENDING:
