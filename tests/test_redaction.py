@@ -28,6 +28,8 @@ SECRETS = {
     "a card": "4111 1111 1111 1111",
     "a card with hyphens": "5500-0000-0000-0004",
     "a card of digits": "340000000000009",
+    "a card after a word": "card4111111111111111",
+    "a card between letters": "cafe4111111111111111",
     "the operator's own": "ACME-424242",
     "an address with a password": "postgresql://teal:canary-9:x@db.example:5432/teal",
     "an address with a password alone": "redis://:canaryabc@[::1]/0",
@@ -42,6 +44,7 @@ HARMLESS = [
     "sk-short, task-force, the bearer of news, a basic idea",
     "correct horse battery, hunter2 and PWD=/srv/ada",
     "日本語 🎉 \u200b text",
+    "d692eaeb76342816c392000000000006 is a request, 19d2ef04-4111-4a11-a232-691895237259 a call",
     "http://127.0.0.1:8000/a:b@c, https://ann@example.com, a: b, x:/y, mailto:ann@example.com",
 ]
 

@@ -76,6 +76,10 @@ MOST_OF_A_LOGIN = 800
 _CARD = re.compile(r"(?<![0-9])[2-6](?:[ -]?[0-9]){12,18}(?![0-9])")
 # What a key, a token or a known value is made of, mostly: a stream waits for the end of it.
 _WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.~+/=-")
+# Around the digits of an id: hexadecimal, as UUIDs and digests are.
+_ID = frozenset("0123456789abcdefABCDEF-")
+SHORTEST_ID = 24
+LONGEST_ID = 64
 _CARD_TAIL = re.compile(r"[0-9][0-9 -]{0,40}\Z")
 
 KINDS = ("private_keys", "provider_keys", "cards", "url_passwords")
@@ -152,7 +156,7 @@ class Redactor:
         if "provider_keys" in self.kinds:
             text = _PROVIDER_KEY.sub(found, text)
         if "cards" in self.kinds:
-            text = _CARD.sub(lambda m: mark(m[0]) if _is_card(m[0]) else m[0], text)
+            text = _CARD.sub(lambda m: mark(m[0]) if _is_card(m) else m[0], text)
         if "url_passwords" in self.kinds and "://" in text:
             text = _URL_PASSWORD.sub(lambda m: f"{m[1]}:{mark(m[2])}@", text)
         for pattern in self.patterns:
@@ -305,10 +309,21 @@ def _first_digit(text: str, at: int) -> int:
     return at
 
 
-def _is_card(text: str) -> bool:
-    digits = [int(digit) for digit in text if digit.isdecimal()]
+def _is_card(found: re.Match[str]) -> bool:
+    digits = [int(digit) for digit in found[0] if digit.isdecimal()]
     doubled = (sum(divmod(2 * digit, 10)) for digit in digits[-2::-2])
-    return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
+    return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0 and not _is_in_an_id(found)
+
+
+def _is_in_an_id(found: re.Match[str]) -> bool:
+    """Of ten runs of digits one has a valid check digit, and ids as those in our logs have many."""
+    text, start, end = found.string, found.start(), found.end()
+    while start and text[start - 1] in _ID and found.start() - start < LONGEST_ID:
+        start -= 1
+    while end < len(text) and text[end] in _ID and end - found.end() < LONGEST_ID:
+        end += 1
+    around = text[start : found.start()] + text[found.end() : end]
+    return end - start >= SHORTEST_ID and any(letter.isalpha() for letter in around)
 
 
 def _hide(secret: str) -> str:
