@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import hmac
-import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from sk_agents.exceptions import ConfigurationError
 from sk_agents.private_files import (
     changeable_by_others,
     data_folder,
+    file_stamp,
     make_private_folder,
     open_private,
     replace_private,
@@ -158,13 +158,7 @@ class KeysFile:
 
     def _refresh(self) -> None:
         try:
-            status = os.stat(self.path)
-            stamp: tuple[int, ...] = (
-                status.st_ino,
-                status.st_mtime_ns,
-                status.st_size,
-                status.st_mode,
-            )
+            stamp = file_stamp(self.path)
             if stamp == self._stamp:
                 return
             self._refuse_shared()
