@@ -133,6 +133,10 @@ class Redactor:
         )
 
     @property
+    def hidden(self) -> str:
+        return HIDDEN
+
+    @property
     def keeps_secrets(self) -> bool:
         return self.vault_tools is not None
 

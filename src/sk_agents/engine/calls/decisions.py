@@ -30,7 +30,7 @@ from sk_agents.engine.log.commits import Pending
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import ApprovalState, Entry, demands_of
 from sk_agents.engine.ports import Clock, Ids, Store
-from sk_agents.engine.run.redacting import redacted_decision
+from sk_agents.engine.run.redacting import edited_as_meant, redacted_decision
 from sk_agents.engine.run.vault import checked
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.catalog import RACES, ThreadCatalog
@@ -266,9 +266,10 @@ def _is_same_edit(
     edited = said.edited_arguments
     if first.edited_arguments is None or edited is None or first.edited_arguments == edited:
         return True
-    wanted = call.wanted.model_copy(update={"arguments": edited})
     try:
         agent = agent_of(known)
+        edited = edited_as_meant(agent.redaction, call.proposed.arguments, edited)
+        wanted = call.wanted.model_copy(update={"arguments": edited})
         kept, _ = checked(agent.redaction, agent.toolbox, wanted, known.state.secrets)
     except (InvalidInput, ToolError):
         # The agent or the tool is another one by now.
@@ -417,6 +418,7 @@ def _check_answer(request: ApprovalRequested, answer: object, agent: Agent) -> N
 def _checked_edit(
     known: KnownThread, run: Run, call: Call, edited: dict[str, object], agent: Agent
 ) -> tuple[dict[str, object], str]:
+    edited = edited_as_meant(agent.redaction, call.wanted.arguments, edited)
     wanted = call.wanted.model_copy(update={"arguments": edited})
     spec = next((spec for spec in agent.toolbox.specs() if spec.name == wanted.name), None)
     try:

@@ -45,6 +45,10 @@ class VaultRedaction:
     def value(self, value: Any) -> Any:
         return changed(value, self.text)
 
+    @property
+    def hidden(self) -> str:
+        return self._redaction.hidden
+
     def stream(self, also: Collection[str] = ()) -> RedactionStream:
         """A reader who watches along sees marks instead of placeholders."""
         return self._redaction.stream([*also, *self._sought()])
