@@ -66,6 +66,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
         "authorization.access_keys",
         "authorization.issuer",
         "authorization.request_authorizer",
+        "authorization.roles",
         "authorization.token_authorizer",
         "client",
         "config",

@@ -28,6 +28,8 @@ SECRETS = {
     "a card": "4111 1111 1111 1111",
     "a card with hyphens": "5500-0000-0000-0004",
     "a card of digits": "340000000000009",
+    "a card after a word": "card4111111111111111",
+    "a card between letters": "cafe4111111111111111",
     "the operator's own": "ACME-424242",
     "an address with a password": "postgresql://teal:canary-9:x@db.example:5432/teal",
     "an address with a password alone": "redis://:canaryabc@[::1]/0",
@@ -42,6 +44,7 @@ HARMLESS = [
     "sk-short, task-force, the bearer of news, a basic idea",
     "correct horse battery, hunter2 and PWD=/srv/ada",
     "日本語 🎉 \u200b text",
+    "d692eaeb76342816c392000000000006 is a request, 19d2ef04-4111-4a11-a232-691895237259 a call",
     "http://127.0.0.1:8000/a:b@c, https://ann@example.com, a: b, x:/y, mailto:ann@example.com",
 ]
 
@@ -169,3 +172,12 @@ def test_known_value_is_found_as_json_python_and_addresses_spell_it(secret: str)
 @pytest.mark.parametrize("name", ["db_password", "PGPASSWORD", "SSH_PASSPHRASE", "DB_PASSWD"])
 def test_secret_under_another_usual_name_is_known(name: str) -> None:
     assert "canary-value" in secret_values(Settings(), {name: "canary-value"})
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 100])
+def test_placeholder_stays_whole_where_a_word_of_it_is_a_known_value(size: int) -> None:
+    text = "it is secret, or [secret-3f9a61c2], or [[secret-3f9a61c2] of [secret"
+    stream = Redactor.of(["secret"]).for_prose(vault_tools=("*",)).stream()
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    shown = "".join([*map(stream.feed, pieces), stream.end()])
+    assert shown == (f"it is {HIDDEN}, or [secret-3f9a61c2], or [[secret-3f9a61c2] of [{HIDDEN}")

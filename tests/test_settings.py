@@ -41,6 +41,17 @@ def set_all(monkeypatch: pytest.MonkeyPatch, values: dict[str, str]) -> None:
         monkeypatch.setenv(name, value)
 
 
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("true", "on"), ("ON", "on"), ("yes", "on"), ("False", "off"), ("0", "off"), ("on-1", "on-1")],
+)
+def test_titles_are_switched_as_every_flag_is(
+    monkeypatch: pytest.MonkeyPatch, text: str, meant: str
+) -> None:
+    monkeypatch.setenv("TA_TITLES", text)
+    assert load_settings().titles == meant
+
+
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(ValidationError):
         load_settings().port = 1  # type: ignore[misc]  # that is what is tested

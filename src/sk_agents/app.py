@@ -19,7 +19,7 @@ from fastapi import FastAPI
 from sk_agents import __version__
 from sk_agents.agent_assembly import ServedAgent
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
-from sk_agents.authorization.roles import read_role_map
+from sk_agents.authorization.roles import RolesFile, read_role_map
 from sk_agents.chats.requests import ChatResources
 from sk_agents.chats.routes import chat_operations, sign_in_operations
 from sk_agents.chats.sign_ins import SignInEndpoints
@@ -95,6 +95,8 @@ def create_app(
                 health.watch("tasks", engines.tasks.ping, kind=str(settings.persistence_class))
             if engines.copies is not None:
                 health.note("interaction_store", engines.copies.facts)
+            if isinstance(role_map, RolesFile) and not authorizer.insecure:
+                health.watch("roles", role_map.ping, kind="file")
             if type(authorizer).ping is not RequestAuthorizer.ping:
                 health.watch("authorizer", authorizer.ping, kind=type(authorizer).__name__)
             if parts.clients.mcp.is_used:

@@ -339,7 +339,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreBroken(StoreUnavailable):
-    """The disk refused to sync: this process cannot know what is kept and must end."""
+    """The store broke, its log says how: this process cannot know what is kept and must end."""
 
 
 class StoreBusy(StoreError):

@@ -99,6 +99,16 @@ def close_to_others(path: Path) -> None:
         logger.warning("a file is readable by other users", extra={"file": str(path)})
 
 
+def file_stamp(path: Path) -> tuple[int, ...]:
+    """Is another one once the file was replaced, written or given other modes.
+
+    Raises:
+        OSError: the file is not there, or cannot be looked at.
+    """
+    status = os.stat(path)
+    return status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode
+
+
 def changeable_by_others(path: Path) -> Path | None:
     """What of a file and the folders above it every user of the host can change.
 

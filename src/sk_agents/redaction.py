@@ -38,6 +38,8 @@ _PROXY_PASSWORD = re.compile(r"[^:/@]*(?:://)?[^:/@]*:(.+)@")
 _SECRET_NAME = re.compile(
     r"(?i)(?:.*[_.-])?(?:authorization|cookie|api[_-]?key|token|secret|password|headers?)$|.+[_.-]pwd$"
 )
+# What an agent with a vault has put in the place of a secret (`engine.run.vault`).
+_PLACEHOLDER = re.compile(r"(\[secret-[0-9a-f]{8}\])")
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{4,}")
 # In what people say, "a basic idea" is no token.
 _BEARER_IN_PROSE = re.compile(
@@ -74,6 +76,10 @@ MOST_OF_A_LOGIN = 800
 _CARD = re.compile(r"(?<![0-9])[2-6](?:[ -]?[0-9]){12,18}(?![0-9])")
 # What a key, a token or a known value is made of, mostly: a stream waits for the end of it.
 _WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.~+/=-")
+# Around the digits of an id: hexadecimal, as UUIDs and digests are.
+_ID = frozenset("0123456789abcdefABCDEF-")
+SHORTEST_ID = 24
+LONGEST_ID = 64
 _CARD_TAIL = re.compile(r"[0-9][0-9 -]{0,40}\Z")
 
 KINDS = ("private_keys", "provider_keys", "cards", "url_passwords")
@@ -127,6 +133,10 @@ class Redactor:
         )
 
     @property
+    def hidden(self) -> str:
+        return HIDDEN
+
+    @property
     def keeps_secrets(self) -> bool:
         return self.vault_tools is not None
 
@@ -145,18 +155,26 @@ class Redactor:
 
         if "private_keys" in self.kinds and _BEGIN in text:
             text = _PRIVATE_KEY.sub(found, text)
-        for value in self.known:
-            text = text.replace(value, HIDDEN)
+        text = self._without_known(text)
         text = self.bearer.sub(lambda m: f"{m[1]} {mark(m[0][len(m[1]) :].strip())}", text)
         if "provider_keys" in self.kinds:
             text = _PROVIDER_KEY.sub(found, text)
         if "cards" in self.kinds:
-            text = _CARD.sub(lambda m: mark(m[0]) if _is_card(m[0]) else m[0], text)
+            text = _CARD.sub(lambda m: mark(m[0]) if _is_card(m) else m[0], text)
         if "url_passwords" in self.kinds and "://" in text:
             text = _URL_PASSWORD.sub(lambda m: f"{m[1]}:{mark(m[2])}@", text)
         for pattern in self.patterns:
             text = pattern.sub(lambda m: mark(m[0]) if m[0] else "", text)
         return text
+
+    def _without_known(self, text: str) -> str:
+        """A known value may be a word as `secret`, which every placeholder has in it."""
+        parts = _PLACEHOLDER.split(text)
+        for number, part in enumerate(parts[::2]):
+            for value in self.known:
+                part = part.replace(value, HIDDEN)
+            parts[2 * number] = part
+        return "".join(parts)
 
     def value(self, value: Any) -> Any:
         """A JSON value, with every text in it redacted, also the names of its fields."""
@@ -225,6 +243,9 @@ class RedactedStream:
         end = len(text)
         while end and text[end - 1] in _WORD:
             end -= 1
+        if end and text[end - 1] == "[":
+            # It may begin a placeholder, which is one only as a whole.
+            end -= 1
         card = _CARD_TAIL.search(text, max(0, len(text) - 42))
         if card is not None:
             end = min(end, _first_digit(text, card.start()))
@@ -292,11 +313,23 @@ def _first_digit(text: str, at: int) -> int:
     return at
 
 
-def _is_card(text: str) -> bool:
-    digits = [int(digit) for digit in text if digit.isdecimal()]
+def _is_card(found: re.Match[str]) -> bool:
+    digits = [int(digit) for digit in found[0] if digit.isdecimal()]
     doubled = (sum(divmod(2 * digit, 10)) for digit in digits[-2::-2])
-    return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
+    return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0 and not _is_in_an_id(found)
+
+
+def _is_in_an_id(found: re.Match[str]) -> bool:
+    """Of ten runs of digits one has a valid check digit, and ids as those in our logs have many."""
+    text, start, end = found.string, found.start(), found.end()
+    while start and text[start - 1] in _ID and found.start() - start < LONGEST_ID:
+        start -= 1
+    while end < len(text) and text[end] in _ID and end - found.end() < LONGEST_ID:
+        end += 1
+    around = text[start : found.start()] + text[found.end() : end]
+    return end - start >= SHORTEST_ID and any(letter.isalpha() for letter in around)
 
 
 def _hide(secret: str) -> str:
-    return HIDDEN
+    """What stands for a secret is none: a pattern may find it where the secret was."""
+    return secret if _PLACEHOLDER.fullmatch(secret) else HIDDEN

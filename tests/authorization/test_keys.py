@@ -103,6 +103,35 @@ def test_list_tells_when_keys_were_made_and_end(path: Path) -> None:
     assert "secret_hash" not in alice
 
 
+async def test_key_has_the_groups_that_it_was_made_with(path: Path) -> None:
+    key = made("alice", "--group", "finance", "--group", "board", "--role", "approver")
+    authorizer = KeyAuthorizer(Settings(keys_file=path))
+    caller = await authorizer.authorize_request(f"Bearer {key}")
+    assert caller.groups == {"finance", "board"} and caller.roles == {"approver"}
+    assert "approver  groups: finance, board" in teal("list").stdout
+    (listed,) = json.loads(teal("list", "--json").stdout)
+    assert listed["groups"] == ["finance", "board"]
+    assert list(authorizer.credentials().values()) == [
+        "alice, without an end, roles: approver, groups: finance, board"
+    ]
+
+
+async def test_file_of_an_earlier_version_has_keys_without_groups(path: Path) -> None:
+    key = made("alice", "--role", "approver")
+    edit(path, lambda keys: [one.pop("groups", None) for one in keys])
+    authorizer = KeyAuthorizer(Settings(keys_file=path))
+    assert (await authorizer.authorize_request(f"Bearer {key}")).groups == frozenset()
+    assert list(authorizer.credentials().values()) == ["alice, without an end, roles: approver"]
+    made("bob", "--group", "board")
+    assert (await authorizer.authorize_request(f"Bearer {key}")).roles == {"approver"}
+
+
+def test_file_without_groups_stays_readable_for_servers_that_know_none(path: Path) -> None:
+    made("alice", "--role", "approver")
+    made("bob")
+    assert [set(key) & {"groups"} for key in json.loads(path.read_text())["keys"]] == [set(), set()]
+
+
 def test_revoked_key_stays_revoked_after_a_power_loss(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +230,10 @@ async def test_file_that_others_can_change_lets_no_key_in(path: Path, shared: st
         (("add", ""), 2),
         (("add", "x" * 300), 2),
         (("add", "alice "), 2),
+        (("add", "alice", "--group", ""), 2),
+        (("add", "alice", "--group", "board "), 2),
+        (("add", "alice", "--group", "bo\nard"), 2),
+        (("add", "alice", "--role", "approver "), 2),
         (("add", "alice", "--expires", "soon"), 2),
         (("add", "alice", "--expires", "0d"), 2),
         (("revoke", "nobody"), 1),

@@ -65,6 +65,14 @@ async def test_user_is_the_chosen_claim(issuer: TestIssuer) -> None:
     assert in_roles.groups == {"x"}
 
 
+async def test_group_or_role_whose_name_has_spaces_is_one(issuer: TestIssuer) -> None:
+    """Some issuers write a list of one as a text."""
+    found = await ask(issuer, token(issuer, groups="Former finance", roles="no approver"))
+    assert found.groups == {"Former finance"} and found.roles == {"no approver"}
+    none = await ask(issuer, token(issuer, groups="", roles=[1, None, ""]))
+    assert none.groups == frozenset() and none.roles == frozenset()
+
+
 @pytest.mark.parametrize(
     "changed",
     [

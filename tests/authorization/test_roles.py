@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from sk_agents.config.settings import Settings
 from sk_agents.exceptions import ConfigurationError, MissingRole
 from sk_agents.http.caller import USERS, Caller, CallerCheck, require_role
 from sk_agents.testing import HeaderAuthorizer
-from tests.chats.people import PeopleAuthorizer
+from tests.chats.people import PeopleAuthorizer, person
+from tests.chats.serving import serving
 
 ADA = Principal("ada", groups=frozenset({"staff"}), roles=frozenset({"Teal.Approver"}))
 
@@ -68,6 +70,47 @@ def test_file_that_others_can_change_gives_no_roles(tmp_path: Path) -> None:
         read_role_map(str(file))
     file.chmod(0o644)
     assert read_role_map(str(file)).roles_of(Principal("ada")) == {"user", "operator"}
+
+
+def test_file_that_was_changed_counts_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "roles.yaml"
+    file.write_text("operator: {users: [ada]}\n")
+    roles = read_role_map(str(file))
+    assert roles.roles_of(Principal("ada")) == {"user", "operator"}
+    new = tmp_path / "new.yaml"
+    new.write_text("operator: {users: [eve]}\n")
+    new.replace(file)
+    assert roles.roles_of(Principal("ada")) == {"user"}
+    assert roles.roles_of(Principal("eve")) == {"user", "operator"}
+    assert roles.described() == {"operator": "users: eve"}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda file: file.write_text("operator: {user: [ada]}\n"), "operator.user"),
+        (lambda file: file.write_text(""), "TA_ROLES"),
+        (lambda file: file.chmod(0o666), "every user of this machine"),
+        (lambda file: file.unlink(), "No such file"),
+    ],
+)
+async def test_file_that_was_spoiled_lets_nobody_in_until_it_is_mended(
+    tmp_path: Path, spoil: Callable[[Path], object], reason: str
+) -> None:
+    file = tmp_path / "roles.yaml"
+    file.write_text("operator: {users: [ada]}\n")
+    async with serving(tmp_path, authorizer=PeopleAuthorizer(), roles=str(file)) as served:
+        assert (await served.client.get("/sessions", headers=person("ada"))).status_code == 200
+        spoil(file)
+        for path in ("/sessions", "/chats"):
+            refused = await served.client.get(path, headers=person("ada"))
+            assert (refused.status_code, refused.json()["code"]) == (503, "authorizer_unavailable")
+        assert (await served.client.get("/health/ready")).status_code == 503
+        file.write_text("operator: {users: [bob]}\n")
+        file.chmod(0o600)
+        refused = await served.client.get("/sessions", headers=person("ada"))
+        assert (refused.status_code, refused.json()["code"]) == (403, "missing_role")
+        assert (await served.client.get("/health/ready")).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sk_agents.testing.scripted_model import calls, says
+from tests.chats.people import ADA, BOB, PeopleAuthorizer
 from tests.chats.serving import Served, durable, first, id_of, names, serving
 from tests.requirements import requirement
 
@@ -176,6 +177,60 @@ async def test_a_decision_repeated_with_its_key_is_answered_as_before(tmp_path: 
     assert answers[0].status_code == 200
     assert (other.status_code, other.json()["code"]) == (422, "invalid_input")
     assert names(frames).count("tool_call") == 1
+
+
+async def test_repeated_decision_is_compared_as_it_was_kept(tmp_path: Path) -> None:
+    agent = {"redact": True}
+    said: dict[str, Any] = {
+        "message": "card 4111111111111111",
+        "edited_arguments": {"to": "bob"},
+    }
+    async with serving(tmp_path, [SEND, says("Sent.")], agent=agent) as served:
+        asked = await ask(served)
+        key = {"Idempotency-Key": "k1"}
+        answers = [await served.decide(asked, headers=key, **said) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [200, 200]
+        for other in ({"message": "card"}, {"edited_arguments": {"to": "eve"}}):
+            refused = await served.decide(asked, headers=key, **{**said, **other})
+            assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
+
+
+CARD = "4111111111111111"
+LEFT = "card [redacted], please"
+
+
+@pytest.mark.parametrize(
+    ("edited", "runs"),
+    [
+        ({"to": "bob", "text": LEFT}, f"card {CARD}, please"),
+        ({"to": "bob", "text": "no card"}, "no card"),
+        ({"to": "bob", "text": "card [redacted] and more"}, None),
+    ],
+)
+async def test_argument_that_is_left_as_it_was_shown_is_what_the_model_wrote(
+    tmp_path: Path, edited: dict[str, Any], runs: str | None
+) -> None:
+    wanted = calls(("Mail-send", {"to": "ann", "text": f"card {CARD}, please"}))
+    rule = {"tool": "Mail-send", "then": "ask", "approvers": {"groups": ["finance"]}}
+    agent = {"redact": True, "approvals": {"rules": [rule]}}
+    async with serving(
+        tmp_path, [wanted, says("Sent.")], agent=agent, authorizer=PeopleAuthorizer()
+    ) as served:
+        asked = (await served.say_until("approval_required", headers=ADA))[-1].data
+        assert json.loads(asked["tool_input"])["text"] == LEFT
+        path = f"/approvals/{asked['approval_id']}"
+        body = {"approved": True, "edited_arguments": edited}
+        answer = await served.client.post(path, json=body, headers=BOB)
+        if runs is None:
+            assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
+            assert "stands for a secret" in answer.json()["detail"]
+            return
+        frames = await served.follow(asked["interaction_id"], headers=ADA)
+        assert json.loads(first(frames, "tool_call")["tool_input"]) == {"to": "bob", "text": runs}
+        seen = (await served.client.get(path, headers=BOB)).text
+        late = (await served.client.post(path, json=body, headers=BOB)).text
+        assert "bob" in seen and "bob" in late
+        assert CARD not in seen + late, "an approver is not shown what was taken out"
 
 
 async def test_edited_arguments_run_and_the_model_is_told(tmp_path: Path) -> None:

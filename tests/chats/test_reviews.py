@@ -8,6 +8,9 @@ from typing import Any
 
 import httpx
 
+from sk_agents.authorization.access_keys import KeysFile
+from sk_agents.authorization.key_authorizer import KeyAuthorizer
+from sk_agents.config.settings import Settings
 from sk_agents.testing.scripted_model import calls, says
 from sk_agents.wire.frames import INTERACTION_FRAMES
 from tests.chats.people import ADA, BOB, EVE, MALLORY, Headers, PeopleAuthorizer, person
@@ -185,6 +188,17 @@ async def test_key_of_a_vote_stands_for_that_vote(tmp_path: Path) -> None:
         assert other.status_code == 422
 
 
+async def test_key_of_a_decision_is_its_user_s_own(tmp_path: Path) -> None:
+    """Two scripts may make their keys of the approval's id."""
+    async with reviewing(tmp_path, [SEND, says("Sent.")], quorum=1) as served:
+        approval_id = (await asked(served))["approval_id"]
+        key = {"Idempotency-Key": approval_id}
+        assert (await vote(served, approval_id, {**BOB, **key}, approved=False)).status_code == 200
+        for approved in (False, True):
+            late = await vote(served, approval_id, {**EVE, **key}, approved=approved)
+            assert (late.status_code, late.json()["code"]) == (400, "approval_already_processed")
+
+
 async def test_own_role_counts_only_as_the_mapping_gives_it(tmp_path: Path) -> None:
     rule = {"approvers": {"roles": ["approver", "Treasurer"]}, "quorum": 1}
     roles = '{"approver": {"groups": ["finance"]}}'
@@ -198,6 +212,29 @@ async def test_own_role_counts_only_as_the_mapping_gives_it(tmp_path: Path) -> N
         for entitled in (BOB, person("tom", roles="Treasurer")):
             [view] = (await served.get("/approvals", headers=entitled))["approvals"]
             assert view["may_decide"] is True
+
+
+async def test_users_with_access_keys_of_a_group_decide_what_is_left_to_it(tmp_path: Path) -> None:
+    keys = KeysFile(tmp_path / "kept" / "keys.json")
+
+    def bearer(name: str, *groups: str) -> Headers:
+        return {"Authorization": f"Bearer {keys.add(name, groups=groups)[1]}"}
+
+    authorizer = KeyAuthorizer(Settings(keys_file=keys.path))
+    approvals = {"rules": [RULE]}
+    async with serving(
+        tmp_path, [SEND, says("Sent.")], authorizer=authorizer, agent={"approvals": approvals}
+    ) as served:
+        shown = (await served.say_until("approval_required", headers=bearer("ada", "finance")))[-1]
+        approval_id = shown.data["approval_id"]
+        assert (await vote(served, approval_id, bearer("mallory", "sales"))).status_code == 404
+        bob, eve = bearer("bob", "finance"), bearer("eve", "sales", "finance")
+        assert [(await vote(served, approval_id, one)).json()["missing"] for one in (bob, eve)] == [
+            1,
+            0,
+        ]
+        frames = await served.follow(shown.data["interaction_id"], headers=bearer("ada"))
+        assert names(frames)[-1] == "interaction_complete" and first(frames, "tool_result")
 
 
 async def test_approver_who_is_no_user_decides_and_starts_nothing(tmp_path: Path) -> None:
@@ -258,3 +295,24 @@ async def test_teal_s_resume_takes_votes_and_shows_an_approver_nothing_that_was_
         for path in (f"requests/{request_id}", f"tasks/{paused['task_id']}"):
             refused = await served.client.get(f"/helper/0.1/{path}", headers=BOB)
             assert refused.status_code == 401
+
+
+async def test_key_of_a_teal_resume_is_its_user_s_own(tmp_path: Path) -> None:
+    """The requester's resume with the key of an approver's decides about the requester's call."""
+    approvals = {"rules": [{**RULE, "quorum": 1, "when": {"to": {"equals": "canary"}}}]}
+    both = calls(("Mail-send", {"to": "canary"}), ("Mail-send", {"to": "bob"}))
+    async with serving(
+        tmp_path,
+        [both, says("Sent.")],
+        authorizer=PeopleAuthorizer(),
+        agent={"approvals": approvals},
+    ) as served:
+        message = {"items": [{"content_type": "text", "content": "pay both"}]}
+        paused = (await served.client.post("/helper/0.1", json=message, headers=ADA)).json()
+        path = f"/helper/0.1/resume/{paused['request_id']}"
+        for one in (BOB, ADA):
+            answer = await served.client.post(
+                path, json={"action": "approve"}, headers={**one, "Idempotency-Key": "k"}
+            )
+            assert answer.status_code == 200, answer.text
+        assert answer.json()["status"] == "Completed"

@@ -154,6 +154,17 @@ def test_authorizer_that_believes_everybody_fails_on_a_public_address(tmp_path: 
     assert (code, found["callers"]["state"]) == (1, "fail")
 
 
+@pytest.mark.parametrize("name", ["TA_ROLES", "TA_KEYS_FILE"])
+def test_file_of_roles_or_keys_that_cannot_be_read_fails(tmp_path: Path, name: str) -> None:
+    config, file = str(write_agent(tmp_path)), tmp_path / "spoiled"
+    file.write_text("operator: {user: [ada]}\n")
+    file.chmod(0o600)
+    values = {"TA_AUTHORIZER": "keys", "TA_KEYS_FILE": str(tmp_path / "none"), name: str(file)}
+    code, found = checks(tmp_path, config, *OFFLINE, **values)
+    assert (code, found["callers"]["state"]) == (1, "fail")
+    assert ("operator.user" if name == "TA_ROLES" else "spoiled") in found["callers"]["detail"]
+
+
 def test_store_that_cannot_be_opened_fails(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = f"sqlite://{tmp_path}/file/teal.sqlite"

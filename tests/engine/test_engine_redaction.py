@@ -5,12 +5,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sk_agents.engine.commands import StartRun
 from sk_agents.engine.events import Answered, ApprovalDecided, ApprovalRequested, ToolFinished
 from sk_agents.engine.log.state import TITLE, fold
 from sk_agents.engine.models import Attachment, NewThread, Part, RunStatus, UserInput
-from sk_agents.engine.run.redacting import FILE_PIECE
+from sk_agents.engine.run.redacting import FILE_PIECE, edited_as_meant
 from sk_agents.engine.turns import ReasoningState, ToolChunk, ToolContext, ToolResult
+from sk_agents.exceptions import InvalidInput
 from sk_agents.redaction import HIDDEN, Redactor
 from sk_agents.testing.scripted_model import ScriptedModel, Turn, calls, says
 from tests.engine.fake_tools import LOOK, SEND, FakeTools, tool
@@ -158,3 +161,28 @@ async def test_signed_thoughts_with_a_secret_are_not_kept(tmp_path: Path) -> Non
         assert CANARY not in await everything(talk)
         states = [one.reasoning_state for one in model.prompts[-1].messages if one.tool_calls]
         assert states == [None, {"blocks": [{"thinking": "it is fine"}]}]
+
+
+@pytest.mark.parametrize(
+    ("edited", "meant"),
+    [
+        ({"a": [HIDDEN, 1], "b": {HIDDEN: HIDDEN}}, {"a": [CANARY, 1], "b": {CANARY: CANARY}}),
+        ({"a": [2, HIDDEN, 1]}, {"a": [2, CANARY, 1]}),
+        ({"a": [True], "c": 1, "b": {HIDDEN: 2}}, {"a": [True], "c": 1, "b": {CANARY: 2}}),
+        ({}, {}),
+    ],
+)
+def test_what_a_reviewer_leaves_as_it_was_shown_is_what_was_written(
+    edited: dict[str, Any], meant: dict[str, Any]
+) -> None:
+    written = {"a": [CANARY, 1], "b": {CANARY: CANARY}}
+    assert edited_as_meant(REDACTION, written, edited) == meant
+    assert edited_as_meant(None, written, edited) is edited
+
+
+@pytest.mark.parametrize("edited", [{"c": HIDDEN}, {"a": f"{HIDDEN}!"}, {"a": {"b": HIDDEN}}])
+def test_mark_of_a_secret_that_was_moved_is_refused(edited: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="stands for a secret"):
+        edited_as_meant(REDACTION, {"a": CANARY}, edited)
+    harmless = {"a": "nothing hidden"}
+    assert edited_as_meant(REDACTION, harmless, edited) is edited

@@ -8,19 +8,22 @@ from typing import Any
 
 import pytest
 
+from sk_agents.engine.calls.completions import DO_NOT_SEND
 from sk_agents.engine.events import ApprovalRequested, ToolProposed
 from sk_agents.engine.log.state import fold
-from sk_agents.engine.models import RunStatus, ToolCall
+from sk_agents.engine.models import Effect, Message, RunStatus, ToolCall
 from sk_agents.engine.run.vault import PLACEHOLDER
 from sk_agents.engine.turns import (
     CallRequested,
+    Completion,
     ModelPiece,
     Prompt,
+    Question,
     TextDelta,
     ToolContext,
     TurnFinished,
 )
-from sk_agents.exceptions import ToolError
+from sk_agents.exceptions import Forbidden, InvalidInput, ToolError
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.redaction import HIDDEN, Redactor
 from tests.engine.fake_tools import LOOK, SEND, FakePolicy, FakeTools, tool
@@ -30,6 +33,7 @@ from tests.stores.encrypted import codec, hits
 
 CARD = "4111 1111 1111 1111"
 TOKEN = "tok_8fh3Kd92LmQ0"
+KEY = "sk-abcdefghijklmnopqrstuvwxyz123456"
 OWN = "the-servers-own-key"
 VAULT = Redactor.of([OWN]).for_prose(vault_tools=("*",))
 
@@ -157,6 +161,60 @@ async def test_check_and_rules_look_at_the_true_call_and_tell_no_secret(tmp_path
         assert CARD not in await seen(talk)
 
 
+class Numbers(FakeTools):
+    """Their argument is a number, which may be written as a text."""
+
+    def check(self, call: ToolCall) -> dict[str, Any]:
+        digits = str(call.arguments["text"]).removeprefix("pay with ").replace(" ", "")
+        if not digits.isdecimal():
+            raise ToolError("text: must be a number")
+        return {"text": int(digits), "default": [1]}
+
+
+async def test_secret_that_is_taken_for_a_number_is_kept_as_its_placeholder(
+    tmp_path: Path,
+) -> None:
+    number = int(CARD.replace(" ", ""))
+    judged: list[Any] = []
+
+    def rule(call: ToolCall) -> Any:
+        judged.append(call.arguments["text"])
+        return "ask"
+
+    tools = Numbers(tool("Mail-send", effect=Effect.AT_MOST_ONCE))
+    setup = vaulted(Copier("Mail-send"), tools=tools, policy=FakePolicy(rule))
+    async with talking(tmp_path, setup) as talk:
+        await talk.ask(f"my card is {CARD}, pay")
+        (mark,) = fold(await talk.log()).secrets
+        (proposed,) = (e for e in await talk.log() if isinstance(e, ToolProposed))
+        assert proposed.arguments == {"text": f"pay with {mark}", "default": [1]}
+        (approval_id,) = await talk.approvals("r1")
+        edited = {"text": f"pay with {mark} "}
+        await talk.decide(approval_id, edited_arguments=edited)
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        assert tools.started == [("Mail-send", {"text": number, "default": [1]})]
+        assert set(judged) == {number}, "rules look at what will run"
+        assert str(number) not in await seen(talk)
+
+
+async def test_edited_call_is_checked_and_judged_with_the_secret(tmp_path: Path) -> None:
+    def rule(call: ToolCall) -> Any:
+        return "deny" if call.arguments["text"] == 5 else "ask"
+
+    redaction = finding(r"(?<=pin )\S+")
+    tools = Numbers(tool("Mail-send", effect=Effect.AT_MOST_ONCE))
+    setup = vaulted(Copier("Mail-send"), tools=tools, policy=FakePolicy(rule), redaction=redaction)
+    async with talking(tmp_path, setup) as talk:
+        await talk.ask("pin 5")
+        await talk.ask("pin 7")
+        (approval_id,) = await talk.approvals("r2")
+        mark = next(mark for mark, pin in fold(await talk.log()).secrets.items() if pin == "5")
+        with pytest.raises(Forbidden):
+            await talk.decide(approval_id, edited_arguments={"text": f"pay with {mark}"})
+        with pytest.raises(InvalidInput, match="must be a number"):
+            await talk.decide(approval_id, edited_arguments={"text": "pay with [secret-00000000]"})
+
+
 @pytest.mark.parametrize(("tools", "gets"), [(("Files-*",), True), (("Mail-*",), False)])
 async def test_only_the_named_tools_get_it(
     tmp_path: Path, tools: tuple[str, ...], gets: bool
@@ -175,6 +233,112 @@ async def test_what_the_server_keeps_secret_itself_is_given_to_no_tool(tmp_path:
         state = fold(await talk.log())
         assert state.secrets == {}
         assert HIDDEN in str(state.run("r1").message)
+
+
+def finding(*patterns: str) -> Redactor:
+    return Redactor.of([OWN]).for_prose(patterns=patterns, vault_tools=("*",))
+
+
+async def test_pattern_that_finds_a_placeholder_leaves_it(tmp_path: Path) -> None:
+    setup = vaulted(redaction=finding(r"(?<=password: )\S+"))
+    async with talking(tmp_path, setup) as talk:
+        run = await talk.ask("password: hunter22 pay")
+        assert run.message is not None
+        (mark,) = PLACEHOLDER.findall(run.message.text)
+        again = await talk.ask(f"password: {mark} pay")
+        said = await talk.ask(f"say password: {mark.removesuffix(']')} to {mark}")
+        assert talk.tools.started[0] == talk.tools.started[1]
+        assert talk.tools.started[1] == ("Files-look", {"text": "pay with hunter22"})
+        assert again.message is not None and again.message.text == f"password: {mark} pay"
+        assert said.answer is not None and mark in said.answer.content
+
+
+async def test_answer_keeps_a_placeholder_that_a_pattern_finds(tmp_path: Path) -> None:
+    class Parrot(Copier):
+        async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece]]:
+            for character in prompt.messages[-1].content:
+                yield [TextDelta(character)]
+            yield [TurnFinished()]
+
+    setup = vaulted(Parrot(), redaction=finding(r"(?<=password: )\S+"))
+    async with talking(tmp_path, setup) as talk:
+        run = await talk.ask("password: hunter22 pay")
+        assert run.message is not None and run.answer is not None
+        assert run.answer.content == run.message.text
+        assert PLACEHOLDER.search(run.answer.content)
+
+
+async def test_secret_with_a_secret_in_it_is_given_back_as_a_whole(tmp_path: Path) -> None:
+    async with talking(tmp_path, vaulted(redaction=finding(r"pin=\S+"))) as talk:
+        await talk.ask(f"pin={KEY} pay")
+        assert talk.tools.started == [("Files-look", {"text": f"pay with pin={KEY}"})]
+        run = await talk.ask(f"the key was {KEY}, pay")
+        assert talk.tools.started[1] == ("Files-look", {"text": f"pay with {KEY}"})
+        assert run.message is not None
+        (mark,) = PLACEHOLDER.findall(run.message.text)
+        await talk.ask(f"pin={mark} pay")
+        assert talk.tools.started[2] == ("Files-look", {"text": f"pay with pin={KEY}"})
+        assert KEY not in await seen(talk)
+
+
+async def test_secret_that_is_a_word_of_placeholders_breaks_none(tmp_path: Path) -> None:
+    setup = vaulted(redaction=finding(r"(?<=password: )\S+"))
+    async with talking(tmp_path, setup) as talk:
+        for _ in range(2):
+            await talk.ask(f"password: secret and card {CARD}, pay")
+        assert [arguments["text"] for _, arguments in talk.tools.started] == [
+            f"pay with secret and {CARD}"
+        ] * 2
+
+
+async def test_question_of_a_tool_shows_the_placeholder_of_what_it_was_given(
+    tmp_path: Path,
+) -> None:
+    async def confirm(arguments: dict[str, Any], context: ToolContext) -> str:
+        assert context.ask is not None
+        return str(await context.ask(Question(f"Really {arguments['text']}?")))
+
+    setup = vaulted(
+        tools=FakeTools(tool("Files-look", confirm)), redaction=finding(r"(?<=password: )\S+")
+    )
+    async with talking(tmp_path, setup) as talk:
+        await talk.say("password: hunter22 pay")
+        state = await talk.until(lambda state: bool(state.run("r1").pending_approvals))
+        (approval,) = state.run("r1").pending_approvals
+        (mark,) = state.secrets
+        assert approval.request.shown["arguments"]["question"] == f"Really pay with {mark}?"
+        await talk.decide(approval.request.approval_id, answer="yes")
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        assert "hunter22" not in await seen(talk)
+
+
+async def test_model_that_a_tool_asks_gets_the_placeholder(tmp_path: Path) -> None:
+    async def ponder(arguments: dict[str, Any], context: ToolContext) -> str:
+        assert context.complete is not None
+        message = Message(role="user", content=f"What of {arguments['text']}?")
+        return (await context.complete(Completion("The poet", (message,), 50))).text
+
+    setup = vaulted(
+        tools=FakeTools(tool("Files-look", ponder)), redaction=finding(r"(?<=password: )\S+")
+    )
+    async with talking(tmp_path, setup) as talk:
+        await talk.say("password: hunter22 pay")
+        state = await talk.until(lambda state: bool(state.run("r1").pending_approvals))
+        (approval,) = state.run("r1").pending_approvals
+        (mark,) = state.secrets
+        assert approval.request.shown["arguments"]["question"].endswith(f"What of pay with {mark}?")
+        await talk.decide(approval.request.approval_id, answer=DO_NOT_SEND)
+        await talk.ended("r1")
+        assert "hunter22" not in await seen(talk)
+
+
+async def test_note_about_an_answer_has_no_secret_of_the_conversation(tmp_path: Path) -> None:
+    setup = vaulted(redaction=finding(r"(?<=password: )\S+"))
+    async with talking(tmp_path, setup) as talk:
+        await talk.ask("password: hunter22 pay")
+        await talk.engine.catalog.rate("t", "ada", "r1", "down", "it told hunter22")
+        rated = fold(await talk.log()).run("r1").rated
+        assert rated is not None and rated.note == f"it told {HIDDEN}"
 
 
 async def test_placeholder_of_another_conversation_opens_nothing(tmp_path: Path) -> None:

@@ -105,6 +105,35 @@ def test_of_two_rules_that_cannot_be_read_the_first_with_approvers_says_who_deci
 
 
 @pytest.mark.parametrize(
+    "less", [{"expires": "30m"}, {"reason_required": True}, {"on_expiry": {"escalate": "board"}}]
+)
+@pytest.mark.parametrize("when", [{}, {"when": {"amount": {"gt": 1000}}}])
+def test_arguments_that_a_rule_without_approvers_cannot_read_do_not_keep_others_from_deciding(
+    less: dict[str, Any], when: dict[str, Any]
+) -> None:
+    unread = {"when": {"to": {"starts_with": "a"}}, **less}
+    found = review_of({"amount": "x" if when else 5}, unread, {**when, "approvers": FINANCE})
+    assert found is not None and found.audience.groups == ("finance",)
+
+
+@pytest.mark.parametrize(
+    ("unread", "later", "wanted"),
+    [
+        ({"reason_required": True}, {"expires": "30m"}, "first"),
+        ({"expires": "30m"}, {"reason_required": True}, "later"),
+        ({"expires": "30m"}, {}, "first"),
+        ({"expires": "30m"}, {"expires": "1h"}, "first"),
+    ],
+)
+def test_of_a_rule_that_cannot_be_read_and_one_that_applies_the_stricter_decides(
+    unread: dict[str, Any], later: dict[str, Any], wanted: str
+) -> None:
+    first = {"when": {"to": {"starts_with": "a"}}, **unread}
+    expected = review_of({}, unread if wanted == "first" else later)
+    assert review_of({"amount": 5}, first, later) == expected
+
+
+@pytest.mark.parametrize(
     "approvers",
     [
         {"roles": ["approver"]},

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import hmac
-import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from sk_agents.exceptions import ConfigurationError
 from sk_agents.private_files import (
     changeable_by_others,
     data_folder,
+    file_stamp,
     make_private_folder,
     open_private,
     replace_private,
@@ -38,7 +38,7 @@ _NO_HASH = "0" * 64
 
 
 class AccessKey(BaseModel):
-    """One key; `name` is the user's id. The user has the roles of the key that is sent."""
+    """One key; `name` is the user's id. It has the roles and groups of the key that is sent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,6 +48,7 @@ class AccessKey(BaseModel):
     made_at: AwareDatetime
     expires_at: AwareDatetime | None = None
     roles: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] = ()
+    groups: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] = ()
 
     def is_over(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now
@@ -101,7 +102,12 @@ class KeysFile:
         return key if key is not None and is_right and not key.is_over(now) else None
 
     def add(
-        self, name: str, *, expires_at: datetime | None = None, roles: Sequence[str] = ()
+        self,
+        name: str,
+        *,
+        expires_at: datetime | None = None,
+        roles: Sequence[str] = (),
+        groups: Sequence[str] = (),
     ) -> tuple[AccessKey, str]:
         """A new key of this user, and its text, which is kept nowhere.
 
@@ -117,6 +123,7 @@ class KeysFile:
             made_at=datetime.now(UTC),
             expires_at=expires_at,
             roles=tuple(dict.fromkeys(roles)),
+            groups=tuple(dict.fromkeys(groups)),
         )
         with self._writing() as keys:
             keys.append(key)
@@ -138,7 +145,10 @@ class KeysFile:
                 fcntl.flock(held, fcntl.LOCK_EX)
                 keys = self.keys()
                 yield keys
-                self._replace(_Document(keys=keys).model_dump(mode="json", exclude_none=True))
+                # Without what a key does not have: servers of earlier versions, which know no
+                # groups, read the same file as long as no key has any.
+                kept = [key.model_dump(mode="json", exclude_defaults=True) for key in keys]
+                self._replace({"format": FORMAT, "keys": kept})
         except OSError as error:
             raise ConfigurationError(f"{self.path}: {error.strerror or error}") from error
 
@@ -148,13 +158,7 @@ class KeysFile:
 
     def _refresh(self) -> None:
         try:
-            status = os.stat(self.path)
-            stamp: tuple[int, ...] = (
-                status.st_ino,
-                status.st_mtime_ns,
-                status.st_size,
-                status.st_mode,
-            )
+            stamp = file_stamp(self.path)
             if stamp == self._stamp:
                 return
             self._refuse_shared()

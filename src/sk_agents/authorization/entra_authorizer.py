@@ -11,6 +11,7 @@ from sk_agents.authorization.token_authorizer import (
     IDENTITY_SCOPES,
     Claims,
     TokenAuthorizer,
+    names,
     require_scopes,
     sign_in_at,
     text_claim,
@@ -117,18 +118,18 @@ class EntraAuthorizer(TokenAuthorizer):
             raise Unauthenticated("The token names no user.")
         if self._clients is not None and client not in self._clients:
             raise Forbidden("This client may not use the server.")
-        scopes, roles = words(claims.get("scp")), words(claims.get("roles"))
+        scopes, roles = words(claims.get("scp")), names(claims.get("roles"))
         if _is_program(claims):
             if roles.isdisjoint(self._roles):
-                names = " ".join(sorted(self._roles))
-                raise InsufficientScope("Programs need a role that this token lacks.", scope=names)
+                needed = " ".join(sorted(self._roles))
+                raise InsufficientScope("Programs need a role that this token lacks.", scope=needed)
         else:
             require_scopes(self._scopes, scopes)
         return Principal(
             user_id=f"{tenant}:{person}",
             name=text_claim(claims, "name", "preferred_username", "upn", "app_displayname"),
             tenant=tenant,
-            groups=words(claims.get("groups")),
+            groups=names(claims.get("groups")),
             roles=roles,
             scopes=scopes,
         )

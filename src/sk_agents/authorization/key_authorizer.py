@@ -40,7 +40,9 @@ class KeyAuthorizer(RequestAuthorizer):
             raise AuthorizerUnavailable(str(error)) from error
         if key is None:
             raise Unauthenticated("This access key is unknown, revoked or expired.")
-        return Principal(key.name, name=key.name, roles=frozenset(key.roles))
+        return Principal(
+            key.name, name=key.name, roles=frozenset(key.roles), groups=frozenset(key.groups)
+        )
 
     async def ping(self) -> None:
         try:
@@ -57,4 +59,6 @@ class KeyAuthorizer(RequestAuthorizer):
 
 def _described(key: AccessKey) -> str:
     until = f"until {key.expires_at.isoformat()}" if key.expires_at else "without an end"
-    return f"{key.name}, {until}, roles: {', '.join(key.roles) or 'none'}"
+    # Only where there are some: the audit must not note a change of keys that nobody changed.
+    groups = f", groups: {', '.join(key.groups)}" if key.groups else ""
+    return f"{key.name}, {until}, roles: {', '.join(key.roles) or 'none'}{groups}"

@@ -11,6 +11,7 @@ from sk_agents.authorization.token_authorizer import (
     IDENTITY_SCOPES,
     Claims,
     TokenAuthorizer,
+    names,
     require_scopes,
     sign_in_at,
     text_claim,
@@ -84,7 +85,7 @@ class OidcAuthorizer(TokenAuthorizer):
             user_id=user_id,
             name=text_claim(claims, "name", "preferred_username", "email"),
             tenant=self._name,
-            groups=words(claims.get(self._groups_claim)),
-            roles=words(claims.get("roles")),
+            groups=names(claims.get(self._groups_claim)),
+            roles=names(claims.get("roles")),
             scopes=scopes,
         )

@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from sk_agents.authorization.request_authorizer import Principal
 from sk_agents.config.strict_yaml import read_yaml
 from sk_agents.engine.models import audience_key
-from sk_agents.exceptions import ConfigurationError
-from sk_agents.private_files import changeable_by_others
+from sk_agents.exceptions import AuthorizerUnavailable, ConfigurationError
+from sk_agents.private_files import changeable_by_others, file_stamp
 
 Role = Literal["user", "approver", "operator"]
 MAX_NAME = 256
@@ -80,6 +80,51 @@ class RoleMap:
         return frozenset(found if "user" in self._members else found | {"user"})
 
 
+class RolesFile(RoleMap):
+    """The mapping as its file has it now: it is read again when it has changed. A person who was
+    taken out of it has no role from the next request on.
+
+    Without a mapping that can be read nobody is let in: an operator who took a person out, and made
+    a mistake with it, must not be left with the mapping of before.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__({})
+        self._path = path
+        self._stamp: tuple[int, ...] = ()
+        self._refresh()
+
+    def described(self) -> dict[str, str]:
+        """Raises ConfigurationError: the file cannot be used."""
+        self._refresh()
+        return super().described()
+
+    def roles_of(self, principal: Principal) -> frozenset[Role]:
+        """Raises ConfigurationError: the file cannot be used."""
+        self._refresh()
+        return super().roles_of(principal)
+
+    async def ping(self) -> None:
+        try:
+            self._refresh()
+        except ConfigurationError as error:
+            raise AuthorizerUnavailable(str(error)) from error
+
+    def _refresh(self) -> None:
+        try:
+            stamp = file_stamp(self._path)
+            if stamp == self._stamp:
+                return
+            document = read_yaml(self._path)
+            part = changeable_by_others(self._path.resolve())
+        except OSError as error:
+            raise ConfigurationError(f"TA_ROLES: {self._path}: {error.strerror}") from error
+        if part is not None:
+            raise ConfigurationError(f"TA_ROLES: every user of this machine can change '{part}'")
+        self._members = _members_in(document)
+        self._stamp = stamp
+
+
 def memberships(principal: Principal, roles: frozenset[Role]) -> frozenset[str]:
     """The keys of all audiences that this person belongs to.
 
@@ -109,9 +154,19 @@ def read_role_map(setting: str | None) -> RoleMap:
     """
     if setting is None:
         return RoleMap()
-    document = _document(setting.strip())
+    setting = setting.strip()
+    if not setting.startswith("{"):
+        return RolesFile(Path(setting).expanduser())
     try:
-        return RoleMap(_MAPPING.validate_python(document))
+        document = orjson.loads(setting)
+    except orjson.JSONDecodeError as error:
+        raise ConfigurationError(f"TA_ROLES: not valid JSON, at {error.pos}") from None
+    return RoleMap(_members_in(document))
+
+
+def _members_in(document: Any) -> dict[Role, RoleMembers]:
+    try:
+        return _MAPPING.validate_python(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"] if part != "[key]")
@@ -119,16 +174,3 @@ def read_role_map(setting: str | None) -> RoleMap:
 
 
 _MAPPING: TypeAdapter[dict[Role, RoleMembers]] = TypeAdapter(dict[Role, RoleMembers])
-
-
-def _document(setting: str) -> Any:
-    if not setting.startswith("{"):
-        path = Path(setting).expanduser()
-        document = read_yaml(path)
-        if (part := changeable_by_others(path.resolve())) is not None:
-            raise ConfigurationError(f"TA_ROLES: every user of this machine can change '{part}'")
-        return document
-    try:
-        return orjson.loads(setting)
-    except orjson.JSONDecodeError as error:
-        raise ConfigurationError(f"TA_ROLES: not valid JSON, at {error.pos}") from None

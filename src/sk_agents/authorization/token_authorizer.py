@@ -235,12 +235,15 @@ def bearer_token(auth_header: str) -> str:
 
 
 def words(claim: object) -> frozenset[str]:
-    """The members of a claim that is a list, or a text with spaces between them."""
-    if isinstance(claim, str):
-        return frozenset(claim.split())
-    if isinstance(claim, list):
-        return frozenset(word for word in claim if isinstance(word, str))
-    return frozenset()
+    """The members of a claim that is a list, or a text with spaces between them, as scopes are."""
+    return frozenset(claim.split()) if isinstance(claim, str) else names(claim)
+
+
+def names(claim: object) -> frozenset[str]:
+    """The members of a claim that is a list, or a text if there is but one: groups and roles, whose
+    names may have spaces in them. A member of `Former finance` is none of `finance`."""
+    given = claim if isinstance(claim, list) else [claim]
+    return frozenset(name for name in given if isinstance(name, str) and name)
 
 
 def require_scopes(needed: Sequence[str], granted: frozenset[str]) -> None:

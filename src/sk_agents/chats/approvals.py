@@ -14,14 +14,12 @@ from sk_agents.chats.requests import Key, engine_of
 from sk_agents.engine.calls.call import Approval
 from sk_agents.engine.commands import DecideApproval, WithdrawVote
 from sk_agents.engine.engine import Engine
-from sk_agents.engine.events import ApprovalDecided
 from sk_agents.engine.models import ApprovalState
 from sk_agents.exceptions import (
     ApprovalAlreadyDecided,
     ApprovalNotFound,
     ApprovalWithdrawn,
     InvalidCursor,
-    InvalidInput,
 )
 from sk_agents.http.caller import Caller, RequestCaller
 from sk_agents.http.errors import Problem
@@ -129,11 +127,9 @@ async def decide(
         memberships=caller.memberships,
     )
     try:
-        is_first = await engine.decide(command)
+        await engine.decide(command)
     except ApprovalAlreadyDecided as error:
         raise await _too_late(engine, caller, error) from error
-    if not is_first and key is not None:
-        await _check_same(engine, caller, command)
     approval = await _approval(engine, caller, approval_id)
     missing = approval.missing if approval is not None and approval.audience.keys else None
     if approval is not None and approval.state is not ApprovalState.PENDING and missing:
@@ -150,34 +146,6 @@ async def _too_late(engine: Engine, caller: Caller, error: ApprovalAlreadyDecide
     decision = approval.decision if approval is not None else None
     members = {"decision": decision_view(decision).model_dump(mode="json")} if decision else {}
     return Problem(400, error.code, str(error), members={"outcome": outcome, **members})
-
-
-async def _check_same(engine: Engine, caller: Caller, command: DecideApproval) -> None:
-    """Raises InvalidInput: the key was used for another decision."""
-    approval = await _approval(engine, caller, command.approval_id)
-    if approval is None:
-        return
-    vote, first = approval.votes.get(caller.user_id), approval.decision
-    if vote is not None and vote.idempotency_key == command.idempotency_key:
-        is_same = (vote.approved, vote.message) == (command.approved, command.message)
-    elif first is not None and first.idempotency_key == command.idempotency_key:
-        is_same = _is_same(first, command)
-    else:
-        return
-    if not is_same:
-        raise InvalidInput("This Idempotency-Key was used for another decision.")
-
-
-def _is_same(first: ApprovalDecided, command: DecideApproval) -> bool:
-    asked = (
-        "approved" if command.approved else "rejected",
-        command.message,
-        command.choice if command.approved else None,
-        command.answer,
-        command.edited_arguments is not None,
-    )
-    made = (first.outcome, first.message, first.choice, first.answer)
-    return asked == (*made, first.edited_arguments is not None)
 
 
 async def _approval(engine: Engine, caller: Caller, approval_id: str) -> Approval | None:

@@ -23,7 +23,7 @@ app = command_group(
     "requests that carry one of them as `Authorization: Bearer KEY`. A change takes effect at the "
     "next request, without a restart.",
     "teal keys add alice --expires 90d",
-    "teal keys add bob --role approver",
+    "teal keys add bob --role approver --group finance",
     "teal keys list",
     "teal keys revoke alice",
     exits=EXITS,
@@ -57,6 +57,14 @@ def add(
             help="A role of this key, such as approver or operator. May be given several times.",
         ),
     ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GROUP",
+            help="A group of this key, as rules of approval and TA_ROLES name it. May be given "
+            "several times.",
+        ),
+    ] = None,
     file: File = None,
 ) -> None:
     """Make a key and print it. It is shown only now: the file holds its hash.
@@ -65,6 +73,7 @@ def add(
     Examples:
       teal keys add alice
       teal keys add bob --role approver --role operator
+      teal keys add carol --group finance --group board
       teal keys add nightly-report --expires 90d
     """
     if not name.strip() or len(name) > 256 or not name.isprintable():
@@ -72,13 +81,13 @@ def add(
     if name != name.strip():
         # It would be another user, whom no list tells from the one without the space.
         raise typer.BadParameter("must not begin or end with a space")
-    roles = role or []
-    if not all(one.strip() and len(one) <= 256 and one.isprintable() for one in roles):
-        raise typer.BadParameter("a role must have at most 256 printable characters")
+    roles, groups = role or [], group or []
+    _refuse_unusable("role", roles)
+    _refuse_unusable("group", groups)
     keys = _keys(file)
     end = datetime.now(UTC) + expires if expires is not None else None
     try:
-        key, text = keys.add(name, expires_at=end, roles=roles)
+        key, text = keys.add(name, expires_at=end, roles=roles, groups=groups)
     except ConfigurationError as error:
         raise _unusable(error) from None
     typer.echo(text)
@@ -87,7 +96,7 @@ def add(
 
 @app.command("list", epilog=EXITS)
 def list_keys(as_json: Json = False, file: File = None) -> None:
-    """List the keys: id, user, made, expires, roles. The key itself is never shown.
+    """List the keys: id, user, made, expires, roles, groups. The key itself is never shown.
 
     \b
     Examples:
@@ -104,7 +113,9 @@ def list_keys(as_json: Json = False, file: File = None) -> None:
         return
     for key in keys:
         roles = f"  {', '.join(key.roles)}" if key.roles else ""
-        typer.echo(f"{key.key_id}  {key.name}  made {key.made_at:%Y-%m-%d}  {_until(key)}{roles}")
+        groups = f"  groups: {', '.join(key.groups)}" if key.groups else ""
+        made = f"made {key.made_at:%Y-%m-%d}"
+        typer.echo(f"{key.key_id}  {key.name}  {made}  {_until(key)}{roles}{groups}")
 
 
 @app.command(epilog=EXITS)
@@ -130,6 +141,15 @@ def revoke(
         raise typer.Exit(Exit.FAILED)
     for key in gone:
         typer.echo(f"revoked {key.key_id} of {key.name}")
+
+
+def _refuse_unusable(what: str, names: list[str]) -> None:
+    """A name with a space at its end would be another one, whom no list tells apart."""
+    for one in names:
+        if not one or one != one.strip() or len(one) > 256 or not one.isprintable():
+            raise typer.BadParameter(
+                f"a {what} must have 1 to 256 printable characters, none of them a space at an end"
+            )
 
 
 def _keys(file: Path | None) -> KeysFile:

@@ -100,6 +100,17 @@ def _origin(value: str) -> str:
     return value.lower()
 
 
+def _titles(text: str) -> str:
+    """As a flag is spelled; any other word is a model's name."""
+    match text.lower():
+        case "on" | "true" | "yes" | "1":
+            return "on"
+        case "off" | "false" | "no" | "0":
+            return "off"
+        case _:
+            return text
+
+
 Flag = Annotated[bool, BeforeValidator(_lower)]
 Level = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_lower)]
 OtelProtocol = Annotated[Literal["http", "grpc"], BeforeValidator(_lower)]
@@ -491,7 +502,7 @@ class Settings(BaseSettings):
         description="Model of the `assistant` of a server without configuration. Unset: the best "
         "one found.",
     )
-    titles: str | None = Field(
+    titles: Annotated[str, AfterValidator(_titles)] | None = Field(
         None,
         min_length=1,
         description="After the first answer of a chat, a model makes its title: `on` for the "

@@ -468,6 +468,10 @@ class Redaction(Protocol):
         secrets."""
 
     @property
+    def hidden(self) -> str:
+        """The usual mark: what is in the place of a secret that is gone."""
+
+    @property
     def keeps_secrets(self) -> bool:
         """Whether tools get back what was taken out; see `run.vault`."""
 

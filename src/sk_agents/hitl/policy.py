@@ -33,6 +33,19 @@ class Verdict:
     reason: str | None = None
     review: Review | None = None
 
+    @property
+    def strength(self) -> int:
+        return _strength(self.review)
+
+
+def _strength(review: Review | None) -> int:
+    """How much it wants of those who decide: others, more than a bare word, a time, nothing."""
+    if review is None:
+        return 0
+    if review.audience.keys:
+        return 3
+    return 2 if review.demands is not None else 1
+
 
 def _says_nothing(_tool: str) -> bool | None:
     return None
@@ -82,15 +95,17 @@ class ApprovalPolicy:
             if applies:
                 found = Verdict(rule.then, f"rules[{number}]", rule.reason, rule.review)
                 break
-            if applies is None and (doubt is None or doubt.review is None):
+            if applies is None and (doubt is None or _strength(rule.review) > doubt.strength):
                 reason = f"rules[{number}] cannot be evaluated"
                 doubt = Verdict("ask", "doubt", reason, rule.review)
         else:
             found = self._without_rules(spec)
         if doubt is None or found.decision == "deny":
             return found
-        # A rule that wants others to decide is not got round with arguments that it cannot read.
-        return doubt if found.decision == "allow" or doubt.review is not None else found
+        # A rule that wants others to decide is not got round with arguments that it cannot read,
+        # nor with arguments that an earlier rule, which wants less, cannot read.
+        is_stronger = doubt.review is not None and doubt.strength >= found.strength
+        return doubt if found.decision == "allow" or is_stronger else found
 
     def _without_rules(self, spec: ToolSpec) -> Verdict:
         for by, needs_approval in (("catalog", self._catalog), ("declaration", self._declared)):

@@ -117,7 +117,8 @@ class CallerCheck:
 
         Raises:
             Unauthenticated: two headers, a header too long, or the authorizer refuses it.
-            AuthorizerUnavailable: the authorizer did not answer in time.
+            AuthorizerUnavailable: the authorizer did not answer in time, or the file with the roles
+                cannot be used.
         """
         if self._loopback_only and _is_public_address(server_host):
             # Another server program than ours may have bound the address unchecked.
@@ -136,7 +137,12 @@ class CallerCheck:
 
     def _roles_of(self, principal: Principal) -> frozenset[Role]:
         # Where every caller is believed to be anyone, roles would keep none of them out.
-        return EVERY_ROLE if self.authorizer.insecure else self._roles.roles_of(principal)
+        if self.authorizer.insecure:
+            return EVERY_ROLE
+        try:
+            return self._roles.roles_of(principal)
+        except ConfigurationError as error:
+            raise AuthorizerUnavailable(str(error)) from error
 
     async def _ask(self, header: str) -> object:
         if self._is_immediate:

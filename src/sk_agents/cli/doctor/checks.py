@@ -15,6 +15,7 @@ from pathlib import Path
 from sk_agents import __version__
 from sk_agents.app import try_agent_routes
 from sk_agents.authorization.request_authorizer import RequestAuthorizer
+from sk_agents.authorization.roles import read_role_map
 from sk_agents.cli.doctor.findings import Finding, report
 from sk_agents.cli.doctor.remote_checks import (
     check_addresses,
@@ -175,8 +176,13 @@ def _check_authorizer(settings: Settings) -> Finding:
     try:
         authorizer = build_authorizer(settings)
         check_bind_address(settings.host, authorizer, settings.allow_insecure_auth)
+        read_role_map(settings.roles)
     except ConfigurationError as error:
         return _misconfigured("callers", error)
+    try:
+        authorizer.credentials()
+    except ConfigurationError as error:
+        return Finding("callers", "fail", str(error), "teal serve would let nobody in (503)")
     name = type(authorizer).__name__
     if authorizer.insecure:
         return Finding(

@@ -77,7 +77,8 @@ class Completions:
 
     def _message(self, message: Message) -> Message:
         """As it is shown, stored and sent."""
-        redaction, text = self._context.agent.redaction, printable(message.content)
+        redaction = self._context.agent.redaction
+        text = self._questions.closed(printable(message.content))
         hidden = text if redaction is None else redaction.text(text)
         return Message(role=message.role, content=hidden)
 

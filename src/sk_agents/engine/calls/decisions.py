@@ -30,7 +30,8 @@ from sk_agents.engine.log.commits import Pending
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import ApprovalState, Entry, demands_of
 from sk_agents.engine.ports import Clock, Ids, Store
-from sk_agents.engine.run.redacting import redacted_decision
+from sk_agents.engine.run.redacting import edited_as_meant, redacted_decision
+from sk_agents.engine.run.vault import checked
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.catalog import RACES, ThreadCatalog
 from sk_agents.engine.threads.known import KnownThread
@@ -67,8 +68,8 @@ async def decide(
         NotApprover: others decide about it.
         ApprovalAlreadyDecided, ApprovalExpired, ApprovalWithdrawn, Conflict: one of them, and
             nothing was changed.
-        ApprovalMismatch, InvalidInput, Forbidden: as `decision_events`, or one is named twice;
-            nothing was changed.
+        ApprovalMismatch, InvalidInput, Forbidden: as `decision_events`, or one is named twice, or
+            the idempotency key was used for another decision; nothing was changed.
     """
     asked = [
         (one, await catalog.approval(one.approval_id, one.user_id, one.memberships))
@@ -109,7 +110,12 @@ async def _decide(
         # A yes counts until the moment that was shown: the log and the index must agree on it.
         if command.approved and entry.open and entry.due_at != approval.expires_at:
             raise ApprovalMismatch(approval_id=entry.key)
-    still_open = [one for one in found if check_open(one[3], one[0])]
+    still_open = []
+    for one in found:
+        if check_open(one[3], one[0]):
+            still_open.append(one)
+        else:
+            _check_repeated(services, known, one, agent_of)
     if not still_open:
         return None
     if still_open[0][1].cancel_requested is not None:
@@ -221,6 +227,56 @@ async def past_approval(store: Store, entry: Entry) -> Approval:
     return approval
 
 
+def _check_repeated(
+    services: Services,
+    known: KnownThread,
+    repeated: tuple[DecideApproval, Run, Call, Approval],
+    agent_of: AgentOf,
+) -> None:
+    """Raises InvalidInput: the key was this person's for another decision."""
+    command, run, call, approval = repeated
+    redaction = services.redaction(run.agent or known.head.agent)
+    said = redacted_decision(redaction, known.state.secrets.values(), command)
+    vote, decision = approval.votes.get(command.user_id), approval.decision
+    if vote is not None and vote.idempotency_key == command.idempotency_key:
+        is_same = (vote.approved, vote.message) == (said.approved, said.message)
+    else:
+        assert decision is not None
+        is_same = _is_same(decision, said) and _is_same_edit(decision, said, call, known, agent_of)
+    if not is_same:
+        raise InvalidInput("This Idempotency-Key was used for another decision.")
+
+
+def _is_same(first: ApprovalDecided, said: DecideApproval) -> bool:
+    asked = (
+        "approved" if said.approved else "rejected",
+        said.message,
+        said.choice if said.approved else None,
+        said.answer,
+        said.approved and said.edited_arguments is not None,
+    )
+    made = (first.outcome, first.message, first.choice, first.answer)
+    return asked == (*made, first.edited_arguments is not None)
+
+
+def _is_same_edit(
+    first: ApprovalDecided, said: DecideApproval, call: Call, known: KnownThread, agent_of: AgentOf
+) -> bool:
+    """What was kept is what the tool's check had made of it."""
+    edited = said.edited_arguments
+    if first.edited_arguments is None or edited is None or first.edited_arguments == edited:
+        return True
+    try:
+        agent = agent_of(known)
+        edited = edited_as_meant(agent.redaction, call.proposed.arguments, edited)
+        wanted = call.wanted.model_copy(update={"arguments": edited})
+        kept, _ = checked(agent.redaction, agent.toolbox, wanted, known.state.secrets)
+    except (InvalidInput, ToolError):
+        # The agent or the tool is another one by now.
+        return True
+    return kept.arguments == first.edited_arguments
+
+
 def check_open(approval: Approval, command: DecideApproval) -> bool:
     """True if it is still to be decided, False if this same request has decided it before.
 
@@ -228,7 +284,9 @@ def check_open(approval: Approval, command: DecideApproval) -> bool:
         ApprovalAlreadyDecided, ApprovalExpired: it was decided otherwise.
     """
     decision, vote = approval.decision, approval.votes.get(command.user_id)
-    said = [one.idempotency_key for one in (decision, vote) if one is not None]
+    # A key is its user's own: another one may have chosen the same.
+    own = decision if decision is None or decision.decided_by == command.user_id else None
+    said = [one.idempotency_key for one in (own, vote) if one is not None]
     if command.idempotency_key is not None and command.idempotency_key in said:
         return False
     if approval.state is ApprovalState.PENDING:
@@ -360,25 +418,25 @@ def _check_answer(request: ApprovalRequested, answer: object, agent: Agent) -> N
 def _checked_edit(
     known: KnownThread, run: Run, call: Call, edited: dict[str, object], agent: Agent
 ) -> tuple[dict[str, object], str]:
+    edited = edited_as_meant(agent.redaction, call.wanted.arguments, edited)
     wanted = call.wanted.model_copy(update={"arguments": edited})
     spec = next((spec for spec in agent.toolbox.specs() if spec.name == wanted.name), None)
     if spec is None:
         raise InvalidInput(f"There is no tool named {wanted.name} any more.")
     try:
-        checked = dict(agent.toolbox.check(wanted))
+        wanted, true_call = checked(agent.redaction, agent.toolbox, wanted, known.state.secrets)
     except ToolError as error:
         raise InvalidInput(str(error)) from error
-    wanted = wanted.model_copy(update={"arguments": checked})
-    if agent.policy.verdict(wanted, spec) == "deny":
+    if agent.policy.verdict(true_call, spec) == "deny":
         raise Forbidden("Policy denies the call as edited.")
     asked, review = call.approval.request.review if call.approval else None, None
-    if agent.policy.verdict(wanted, spec) == "ask":
-        review = agent.policy.review(wanted, spec)
+    if agent.policy.verdict(true_call, spec) == "ask":
+        review = agent.policy.review(true_call, spec)
     if demands_of(review) != demands_of(asked):
         if not any(one is not None and one.asks_others for one in (review, asked)):
             raise Forbidden("Another rule is about the call as edited: reject it instead.")
         raise Forbidden("Other people decide about the call as edited: reject it instead.")
-    return checked, steps.digest_of(known.head.thread_id, run.run_id, wanted, spec, review)
+    return wanted.arguments, steps.digest_of(known.head.thread_id, run.run_id, wanted, spec, review)
 
 
 def has_passed(approval: Approval, clock: Clock) -> bool:

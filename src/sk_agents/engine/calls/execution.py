@@ -214,7 +214,7 @@ async def _collect(
     secrets = context.known.state.secrets
     redaction = keeping(context.agent.redaction, secrets, context.services.ids)
     output = redaction.stream() if redaction is not None else None
-    true_call = opened(context.agent.redaction, wanted, secrets)
+    true_call = opened(context.agent.redaction, context.agent.toolbox, wanted, secrets)
     failpoint("tool_dispatched")
     async with aclosing(context.agent.toolbox.run(true_call, tool_context)) as pieces:
         async for piece in pieces:

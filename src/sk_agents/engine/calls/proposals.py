@@ -19,7 +19,7 @@ from sk_agents.engine.log.canonical import canonical_json
 from sk_agents.engine.models import Effect, ToolCall
 from sk_agents.engine.ports import Ids
 from sk_agents.engine.run.rounds import Reply
-from sk_agents.engine.run.vault import closed, opened
+from sk_agents.engine.run.vault import checked
 from sk_agents.engine.turns import CallRequested, ToolSpec
 from sk_agents.exceptions import InvalidInput, ToolError
 
@@ -105,19 +105,17 @@ def _proposal(
     def call_with(arguments: dict[str, Any]) -> ToolCall:
         return ToolCall(id=call_id, plugin_name=plugin, function_name=function, arguments=arguments)
 
-    call = None
+    call = true_call = None
     try:
         if problem is not None:
             raise ToolError(problem)
         if spec is None:
             raise ToolError(_unknown(agent, wanted.name[:MAX_NAME]))
         call = call_with(parse_arguments(wanted.arguments))
-        checked = dict(agent.toolbox.check(opened(agent.redaction, call, secrets)))
-        call = call_with(closed(checked, call, secrets))
+        call, true_call = checked(agent.redaction, agent.toolbox, call, secrets)
     except ToolError as error:
         call = call or call_with({})
-        problem = closed(str(error), call, secrets)
-    true_call = opened(agent.redaction, call, secrets)
+        problem = str(error)
     return ToolProposed(
         run_id=reply.run_id,
         round=reply.round,
@@ -127,7 +125,7 @@ def _proposal(
         arguments=call.arguments,
         effect=spec.effect if spec else Effect.AT_MOST_ONCE,
         definition_digest=spec.definition_digest if spec else "",
-        gated=spec is not None and agent.policy.verdict(true_call, spec) != "allow",
+        gated=spec is not None and agent.policy.verdict(true_call or call, spec) != "allow",
         problem=problem,
     )
 

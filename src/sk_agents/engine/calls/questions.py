@@ -19,6 +19,7 @@ from sk_agents.engine.events import ApprovalRequested
 from sk_agents.engine.models import ApprovalKind, ApprovalState, Review, ToolCall
 from sk_agents.engine.run.redacting import redacted_shown
 from sk_agents.engine.run.run_context import RunContext
+from sk_agents.engine.run.vault import closed
 from sk_agents.engine.turns import Question, ToolSpec
 from sk_agents.exceptions import ToolError
 
@@ -119,9 +120,14 @@ class Questions:
         await asyncio.shield(self._committing)
         return _answer_of(await self._decided(request.approval_id))
 
+    def closed(self, text: str) -> str:
+        """What the tool says, with placeholders again for the secrets that it was given."""
+        said: str = closed(text, self._wanted, self._context.known.state.secrets)
+        return said
+
     def _request(self, question: Question) -> ApprovalRequested:
         wanted, choices = self._wanted, question.choices or None
-        arguments = {"question": question.text, "call": wanted.arguments}
+        arguments = {"question": self.closed(question.text), "call": wanted.arguments}
         shown = {"tool_name": wanted.name, "arguments": arguments}
         schema = dict(question.schema) if question.schema is not None else None
         return approval_request(

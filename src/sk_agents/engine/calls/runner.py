@@ -271,9 +271,7 @@ class CallRunner:
     def _review(self, wanted: ToolCall, spec: ToolSpec | None) -> Review | None:
         if spec is None:
             return None
-        context = self._context
-        secrets = context.known.state.secrets
-        return context.agent.policy.review(opened(context.agent.redaction, wanted, secrets), spec)
+        return self._context.agent.policy.review(_opened(self._context, wanted), spec)
 
     def _events(self, of: steps.Case, step: steps.Step) -> Iterator[Event]:
         call, spec = of.call, of.spec
@@ -466,7 +464,12 @@ async def _with_preview(context: RunContext, event: Event) -> Event:
 
 def _true_call(context: RunContext, call: Call) -> ToolCall:
     """As its tool gets it: what rules and previews look at."""
-    return opened(context.agent.redaction, call.wanted, context.known.state.secrets)
+    return _opened(context, call.wanted)
+
+
+def _opened(context: RunContext, wanted: ToolCall) -> ToolCall:
+    agent, secrets = context.agent, context.known.state.secrets
+    return opened(agent.redaction, agent.toolbox, wanted, secrets)
 
 
 def _observed_outcome(event: ToolFinished | ToolOutcomeUnknown | None) -> str:

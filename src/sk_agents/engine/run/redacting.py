@@ -14,6 +14,7 @@ from sk_agents.engine.log.state import TITLE
 from sk_agents.engine.models import Attachment, NewThread, Part, UserInput
 from sk_agents.engine.ports import Redaction
 from sk_agents.engine.run.vault import PLACEHOLDER
+from sk_agents.exceptions import InvalidInput
 
 # Characters of a file that are looked through at a time.
 FILE_PIECE = 65_536
@@ -65,6 +66,50 @@ def redacted_shown(redaction: Redaction | None, shown: Mapping[str, Any]) -> dic
     if is_whole and redaction.keeps_secrets:
         is_whole = not PLACEHOLDER.search(canonical_json(shown).decode())
     return hidden if is_whole else {**hidden, "redacted": True}
+
+
+def edited_as_meant(
+    redaction: Redaction | None, arguments: Mapping[str, Any], edited: dict[str, Any]
+) -> dict[str, Any]:
+    """The arguments as a reviewer edited them, who was not shown the secrets in them: what was left
+    as it was shown is what the model wrote.
+
+    Raises:
+        InvalidInput: a text was changed beside the mark of a secret, which would run as it stands.
+    """
+    shown = redaction.value(arguments) if redaction is not None else arguments
+    if redaction is None or shown == arguments:
+        return edited
+    meant: dict[str, Any] = _put_back(edited, shown, arguments)
+    mark = redaction.hidden.encode()
+    if mark in canonical_json(meant) and mark not in canonical_json(arguments):
+        raise InvalidInput(
+            f"{redaction.hidden} stands for a secret that is not shown. Leave the whole text as it "
+            "is, and the tool gets what the model wrote; or write another one."
+        )
+    return meant
+
+
+def _put_back(edited: Any, shown: Any, true: Any) -> Any:
+    if type(edited) is type(shown) and edited == shown:
+        return true
+    match edited, shown, true:
+        case dict(), dict(), dict() if len(shown) == len(true):
+            names = dict(zip(shown, true, strict=True))
+            return {
+                names.get(name, name): _put_back(item, shown[name], true[names[name]])
+                if name in names
+                else item
+                for name, item in edited.items()
+            }
+        case list(), list(), list() if len(edited) == len(shown):
+            return [_put_back(*items) for items in zip(edited, shown, true, strict=True)]
+        case list(), list(), list():
+            # Some were added or left out.
+            known = list(zip(shown, true, strict=True))
+            return [next((was for one, was in known if one == item), item) for item in edited]
+        case _:
+            return edited
 
 
 async def redacted_attachment(redaction: Redaction, attachment: Attachment) -> Attachment:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from sk_agents.engine.calls import reviews
@@ -135,6 +135,18 @@ class ThreadCatalog:
         redaction = self._services.redaction(agent)
         return message if redaction is None else redacted_input(redaction, message)
 
+    def _as_shown(self, asked: Asked, user_id: str) -> Asked:
+        """With the arguments that a reviewer chose as others than the requester may see them: where
+        they left what was shown, these hold the secrets that were not."""
+        decision = asked.approval.decision
+        redaction = self._services.redaction(asked.run.agent or asked.thread.agent)
+        if redaction is None or decision is None or asked.thread.user_id == user_id:
+            return asked
+        hidden = decision.model_copy(
+            update={"edited_arguments": redaction.value(decision.edited_arguments)}
+        )
+        return replace(asked, approval=replace(asked.approval, decision=hidden))
+
     async def restore(self, thread_id: str, new: NewThread, events: Sequence[Event]) -> Thread:
         """A thread with a past: events that keep the dates they come with.
 
@@ -204,7 +216,8 @@ class ThreadCatalog:
             raise RunNotFound(run_id=run_id)
         redaction = self._services.redaction(run.agent or known.head.agent)
         if note is not None and redaction is not None:
-            note = redaction.text(note)
+            stream = redaction.stream(known.state.secrets.values())
+            note = stream.feed(note) + stream.end()
         before = (run.rated.rating, run.rated.note) if run.rated is not None else (None, None)
         if before == (rating, note):
             return run.rated
@@ -285,7 +298,7 @@ class ThreadCatalog:
         asked = await self._asked(await self.approval(approval_id, user_id, memberships))
         if asked is None:
             raise ApprovalNotFound(approval_id=approval_id)
-        return asked
+        return self._as_shown(asked, user_id)
 
     async def approval(
         self, approval_id: str, user_id: str, memberships: Set[str] = frozenset()

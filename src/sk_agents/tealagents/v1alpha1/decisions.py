@@ -25,6 +25,7 @@ def wanted_decisions(
     resume: ResumeRequest,
     key: str | None,
     *,
+    user_id: str,
     is_decided_by: Callable[[Approval], bool] = lambda _: True,
 ) -> list[Wanted]:
     """What to decide; nothing if the same request, known by its key, has decided it before.
@@ -39,7 +40,7 @@ def wanted_decisions(
     """
     if not resume.is_complete:
         raise InvalidInput("Give either an action or decisions.")
-    if key is not None and (earlier := _decided_with(progress, key)):
+    if key is not None and (earlier := _decided_with(progress, key, user_id)):
         # One resume is one commit: it has decided everything that it was about.
         _check_repeated(resume, earlier)
         return []
@@ -117,12 +118,12 @@ def _check_repeated(resume: ResumeRequest, earlier: Mapping[str, Action]) -> Non
         raise InvalidInput("This idempotency key was used for another request.")
 
 
-def _decided_with(progress: Progress, key: str) -> dict[str, Action]:
-    """By the ids of the calls."""
+def _decided_with(progress: Progress, key: str, user_id: str) -> dict[str, Action]:
+    """By the ids of the calls. A key is its user's own: another one may have chosen the same."""
     return {
         decision.call_id: "approve" if decision.outcome == "approved" else "reject"
         for call in progress.calls.values()
         if call.approval is not None
         and (decision := call.approval.decision) is not None
-        and decision.idempotency_key == key
+        and (decision.idempotency_key, decision.decided_by) == (key, user_id)
     }

@@ -316,7 +316,11 @@ class TealAgentsV1Alpha1Handler(BaseHandler):
                 memberships=caller.memberships,
             )
             for approval, wanted in wanted_decisions(
-                progress, resume, key, is_decided_by=_decided_by(caller, known.head.user_id)
+                progress,
+                resume,
+                key,
+                user_id=caller.user_id,
+                is_decided_by=_decided_by(caller, known.head.user_id),
             )
         ]
         if not commands:
