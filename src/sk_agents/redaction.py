@@ -75,6 +75,12 @@ _CARD = re.compile(r"(?<![0-9])[2-6](?:[ -]?[0-9]){12,18}(?![0-9])")
 # What a key, a token or a known value is made of, mostly: a stream waits for the end of it.
 _WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.~+/=-")
 _CARD_TAIL = re.compile(r"[0-9][0-9 -]{0,40}\Z")
+# Digests and ids have rows of digits, too: of 24 hexadecimal digits and more, or as UUIDs.
+_ID = re.compile(
+    r"(?=[0-9]*[A-Fa-f])[0-9A-Fa-f]{24,}|[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
+)
+_OF_AN_ID = frozenset("0123456789ABCDEFabcdef-")
+MOST_OF_AN_ID = 128
 
 KINDS = ("private_keys", "provider_keys", "cards", "url_passwords")
 
@@ -151,7 +157,7 @@ class Redactor:
         if "provider_keys" in self.kinds:
             text = _PROVIDER_KEY.sub(found, text)
         if "cards" in self.kinds:
-            text = _CARD.sub(lambda m: mark(m[0]) if _is_card(m[0]) else m[0], text)
+            text = _CARD.sub(lambda m: mark(m[0]) if _is_card(m) else m[0], text)
         if "url_passwords" in self.kinds and "://" in text:
             text = _URL_PASSWORD.sub(lambda m: f"{m[1]}:{mark(m[2])}@", text)
         for pattern in self.patterns:
@@ -223,11 +229,11 @@ class RedactedStream:
     def _open_end(self, text: str) -> int:
         """Where the first secret may begin that has not ended yet."""
         end = len(text)
-        while end and text[end - 1] in _WORD:
-            end -= 1
         card = _CARD_TAIL.search(text, max(0, len(text) - 42))
         if card is not None:
-            end = min(end, _first_digit(text, card.start()))
+            end = _first_digit(text, card.start())
+        while end and text[end - 1] in _WORD:
+            end -= 1
         bearer = _OPEN_BEARER.search(text, max(0, end - 64), end)
         if bearer is not None:
             end = min(end, bearer.start())
@@ -292,10 +298,20 @@ def _first_digit(text: str, at: int) -> int:
     return at
 
 
-def _is_card(text: str) -> bool:
-    digits = [int(digit) for digit in text if digit.isdecimal()]
+def _is_card(found: re.Match[str]) -> bool:
+    digits = [int(digit) for digit in found[0] if digit.isdecimal()]
     doubled = (sum(divmod(2 * digit, 10)) for digit in digits[-2::-2])
-    return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
+    return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0 and not _is_in_an_id(found)
+
+
+def _is_in_an_id(found: re.Match[str]) -> bool:
+    text, (start, end) = found.string, found.span()
+    first, last = max(0, start - MOST_OF_AN_ID), min(len(text), end + MOST_OF_AN_ID)
+    while start > first and text[start - 1] in _OF_AN_ID:
+        start -= 1
+    while end < last and text[end] in _OF_AN_ID:
+        end += 1
+    return _ID.fullmatch(text[start:end].strip("-")) is not None
 
 
 def _hide(secret: str) -> str:
