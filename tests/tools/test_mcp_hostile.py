@@ -87,9 +87,11 @@ async def test_tools_with_schemas_that_are_traps_are_left_out(tmp_path: Path) ->
         assert (await result(at.box, GO)).content == "went"
 
 
-async def test_list_that_breaks_the_protocol_is_refused(tmp_path: Path) -> None:
+async def test_list_that_breaks_the_protocol_is_refused_naming_the_place(tmp_path: Path) -> None:
     async with running(tmp_path, hostile(tmp_path, "invalid")) as at:
         assert at.status["status"] == "refused"
+        place = "tools.0.inputSchema.type: Input should be 'object'"
+        assert at.status["reason"] == f"a list that breaks the protocol: {place}"
 
 
 async def test_names_are_cleaned_and_never_the_same(tmp_path: Path) -> None:
