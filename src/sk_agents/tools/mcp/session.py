@@ -69,6 +69,9 @@ logger = logging.getLogger(__name__)
 MOST_LISTED = 512
 MOST_PAGES = 32
 MOST_OF_A_PLACE = 100
+# How the library begins its own errors where no answer came. Their code, -32000, is also what
+# many servers give to any error of theirs: that is an answer.
+UNANSWERED = ("Connection closed", "SSE stream ")
 
 # Of these it is certain that no byte of the request has left.
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
@@ -294,7 +297,7 @@ async def _answered(answer: Awaitable[T], name: str) -> T:
         call = CURRENT_CALL.get()
         if call is not None and call.is_disowned:
             raise SessionUnknown(error.message) from error
-        if error.code == types.CONNECTION_CLOSED:
+        if error.code == types.CONNECTION_CLOSED and error.message.startswith(UNANSWERED):
             raise SessionLost(error.message) from error
         if call is not None and call.refusal == error.message:
             raise ToolError(f"The server got no answer of the model: {call.refusal}") from error
