@@ -40,6 +40,8 @@ REDACTOR = Redactor.of(["hunter2canary", "correct horse canary"]).for_prose(
 HARMLESS = [
     "Nothing to hide - not even 12345 or 2026-11-16.",
     "Order 4111111111111112 has no valid check digit.",
+    "86067ea239a9a76cf560000000000044 chat-a4111111-1111-1111-1fff-0123456789ab",
+    f"int_{'ab12' * 5}4111111111111111 sha256:{'0' * 8}f4111111111111111{'e' * 39}",
     "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----",
     "sk-short, task-force, the bearer of news, a basic idea",
     "correct horse battery, hunter2 and PWD=/srv/ada",

@@ -149,6 +149,60 @@ def test_a_server_without_standard_streams_serves(
             process.kill()
 
 
+LEAVING = """
+import asyncio
+import sys
+
+from sk_agents.ska_types import BasePlugin
+from sk_agents.tools import kernel_function
+
+
+async def leave() -> None:
+    sys.exit()
+
+
+class Plugin(BasePlugin):
+    @kernel_function(description="Starts a task that ends the process.")
+    async def start(self) -> str:
+        self.task = asyncio.create_task(leave())
+        await asyncio.Event().wait()
+        return "never"
+
+    @kernel_function(description="Raises what Ctrl-C raises.")
+    async def interrupt(self) -> str:
+        raise KeyboardInterrupt
+"""
+LEAVING_AGENT = (
+    AGENT.format(name="One").replace("scripted/echo", "scripted/script.yaml")
+    + "    plugins: [Plugin]\n    approvals: {default: allow}\n"
+)
+
+
+def leaving(folder: Path, tool: str) -> None:
+    (folder / "one.yaml").write_text(LEAVING_AGENT)
+    (folder / "custom_plugins.py").write_text(LEAVING)
+    (folder / "script.yaml").write_text(
+        f"turns: [{{calls: [{{tool: Plugin-{tool}}}]}}, {{text: 'it says {{result}}'}}]"
+    )
+
+
+def test_a_plugins_own_task_that_exits_ends_the_server_at_once(tmp_path: Path) -> None:
+    leaving(tmp_path, "start")
+    with serving(tmp_path, "one.yaml", *STORE) as (process, _, address):
+        with pytest.raises(httpx.TransportError):
+            httpx.post(f"{address}/chats/c/interactions", json={"user_message": "go"})
+        _, complaints = process.communicate(timeout=seconds(20))
+    assert process.returncode == 1
+    assert "teal: ended at once: SystemExit stopped the event loop" in complaints
+
+
+def test_a_tool_that_raises_what_ctrl_c_raises_does_not_stop_the_server(tmp_path: Path) -> None:
+    leaving(tmp_path, "interrupt")
+    with serving(tmp_path, "one.yaml", *STORE) as (_, _, address):
+        answer = httpx.post(f"{address}/chats/c/interactions", json={"user_message": "go"})
+    assert "it says The tool tried to end the process it runs in." in answer.text
+
+
 def test_a_log_that_nobody_reads_holds_up_neither_requests_nor_the_end(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text(AGENT.format(name="One"))
     # At this level every line is written; a pipe holds about 500 of them.

@@ -76,11 +76,13 @@ MOST_OF_A_LOGIN = 800
 _CARD = re.compile(r"(?<![0-9])[2-6](?:[ -]?[0-9]){12,18}(?![0-9])")
 # What a key, a token or a known value is made of, mostly: a stream waits for the end of it.
 _WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.~+/=-")
-# Around the digits of an id: hexadecimal, as UUIDs and digests are.
-_ID = frozenset("0123456789abcdefABCDEF-")
-SHORTEST_ID = 24
-LONGEST_ID = 64
 _CARD_TAIL = re.compile(r"[0-9][0-9 -]{0,40}\Z")
+# Digests and ids have rows of digits, too: of 24 hexadecimal digits and more, or as UUIDs.
+_ID = re.compile(
+    r"(?=[0-9]*[A-Fa-f])[0-9A-Fa-f]{24,}|[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
+)
+_OF_AN_ID = frozenset("0123456789ABCDEFabcdef-")
+MOST_OF_AN_ID = 128
 
 KINDS = ("private_keys", "provider_keys", "cards", "url_passwords")
 
@@ -241,14 +243,14 @@ class RedactedStream:
     def _open_end(self, text: str) -> int:
         """Where the first secret may begin that has not ended yet."""
         end = len(text)
+        card = _CARD_TAIL.search(text, max(0, len(text) - 42))
+        if card is not None:
+            end = _first_digit(text, card.start())
         while end and text[end - 1] in _WORD:
             end -= 1
         if end and text[end - 1] == "[":
             # It may begin a placeholder, which is one only as a whole.
             end -= 1
-        card = _CARD_TAIL.search(text, max(0, len(text) - 42))
-        if card is not None:
-            end = min(end, _first_digit(text, card.start()))
         bearer = _OPEN_BEARER.search(text, max(0, end - 64), end)
         if bearer is not None:
             end = min(end, bearer.start())
@@ -320,14 +322,14 @@ def _is_card(found: re.Match[str]) -> bool:
 
 
 def _is_in_an_id(found: re.Match[str]) -> bool:
-    """Of ten runs of digits one has a valid check digit, and ids as those in our logs have many."""
-    text, start, end = found.string, found.start(), found.end()
-    while start and text[start - 1] in _ID and found.start() - start < LONGEST_ID:
+    """Of ten rows of digits one has a valid check digit, and ids as those in our logs have many."""
+    text, (start, end) = found.string, found.span()
+    first, last = max(0, start - MOST_OF_AN_ID), min(len(text), end + MOST_OF_AN_ID)
+    while start > first and text[start - 1] in _OF_AN_ID:
         start -= 1
-    while end < len(text) and text[end] in _ID and end - found.end() < LONGEST_ID:
+    while end < last and text[end] in _OF_AN_ID:
         end += 1
-    around = text[start : found.start()] + text[found.end() : end]
-    return end - start >= SHORTEST_ID and any(letter.isalpha() for letter in around)
+    return _ID.fullmatch(text[start:end].strip("-")) is not None
 
 
 def _hide(secret: str) -> str:

@@ -112,6 +112,37 @@ async def test_message_that_arrives_late_leaves_the_next_chat_alone(guest: Tab) 
     guest.check()
 
 
+async def test_message_on_its_way_is_found_there_by_those_who_come_back(guest: Tab) -> None:
+    await guest.say("one that has arrived")
+    await guest.ended()
+    chat = await guest.chat_id()
+    arriving = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await arriving.wait()
+        await route.continue_()
+
+    await guest.page.route("**/interactions", hold)
+    await guest.say("one on its way")
+    await guest.sees(".outgoing", "one on its way")
+    await guest.button("New chat").click()
+    await guest.sees_count(".outgoing", 0)
+    await guest.page.locator(f".chats a[href='#/{chat}']").click()
+    await guest.sees(".outgoing", "one on its way")
+    composer = guest.page.locator("#composer")
+    await expect(composer).to_have_value("")
+    await composer.fill("the next one")
+    arriving.set()
+    await guest.sees_count(".turn[data-run]", 2)
+    await guest.ended()
+    await expect(composer).to_have_value("the next one")
+    await guest.page.unroute("**/interactions")
+    await guest.page.reload()
+    await guest.sees_count(".turn[data-run]", 2)
+    await expect(composer).to_have_value("the next one")
+    guest.check()
+
+
 async def test_what_is_written_while_a_message_is_refused_is_kept(guest: Tab) -> None:
     refused = asyncio.Event()
 

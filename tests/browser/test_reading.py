@@ -52,6 +52,29 @@ INDENT = """(paragraph) => {
   return text.getBoundingClientRect().left - paragraph.getBoundingClientRect().left;
 }"""
 
+# The end of the conversation is what is shown.
+AT_END = """() => {
+  const view = document.querySelector('.conversation');
+  return view.scrollHeight - view.scrollTop - view.clientHeight < 2;
+}"""
+
+# The conversation grows, and again before the browser has told the page that it has scrolled.
+GROW_TWICE = """() => new Promise((resolve) => {
+  const turns = document.querySelector('.turns');
+  const grow = () => {
+    const part = document.createElement('p');
+    part.style.height = '300px';
+    turns.append(part);
+  };
+  let times = 0;
+  const growth = new ResizeObserver(() => {
+    times += 1;
+    if (times < 4) setTimeout(grow);
+    else requestAnimationFrame(() => requestAnimationFrame(resolve));
+  });
+  growth.observe(turns);
+})"""
+
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Server]:
@@ -94,6 +117,22 @@ async def test_rich_answer_is_readable_in_a_narrow_window(browser: Browser, read
     await expect(task).to_have_css("list-style-type", "none")
     assert await answer.locator("p", has_text="عربي").evaluate(INDENT) > 100
     await tab.sees(tab.turn().locator(".glimpse"), "It is about countries, see table.")
+    tab.check()
+
+
+async def test_reader_stays_at_the_end_whatever_grows(browser: Browser, reader: Server) -> None:
+    tab = await answered(browser, reader, 1280)
+    await expect(tab.turn().locator(".diagram img")).to_be_visible(timeout=WAIT_MS)
+    await tab.page.evaluate(GROW_TWICE)
+    await tab.page.wait_for_function(AT_END)
+    await tab.page.fill("#composer", "line\n" * 8)
+    await tab.page.wait_for_function(AT_END)
+    await tab.page.set_viewport_size({"width": 1280, "height": 400})
+    await tab.page.wait_for_function(AT_END)
+    await tab.sees_count(".to-end", 0)
+    await tab.page.reload()
+    await expect(tab.turn().locator(".diagram img")).to_be_visible(timeout=WAIT_MS)
+    await tab.page.wait_for_function(AT_END)
     tab.check()
 
 

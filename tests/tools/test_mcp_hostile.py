@@ -45,6 +45,15 @@ async def test_answer_that_is_no_result_is_an_error(tmp_path: Path) -> None:
             await result(at.box, GO)
 
 
+async def test_error_with_the_code_of_a_lost_connection_is_an_answer(tmp_path: Path) -> None:
+    async with running(tmp_path, hostile(tmp_path, "error")) as at:
+        for _ in range(2):
+            with pytest.raises(ToolError, match="The server refused the call: the disk is full"):
+                await result(at.box, GO)
+        assert at.status["status"] == "up"
+        assert at.notes.count("called") == 2
+
+
 @pytest.mark.parametrize("mode", ["silent", "deaf"])
 async def test_server_that_never_answers_is_down_and_others_work(tmp_path: Path, mode: str) -> None:
     servers = hostile(tmp_path, mode), friendly(tmp_path)
@@ -87,9 +96,11 @@ async def test_tools_with_schemas_that_are_traps_are_left_out(tmp_path: Path) ->
         assert (await result(at.box, GO)).content == "went"
 
 
-async def test_list_that_breaks_the_protocol_is_refused(tmp_path: Path) -> None:
+async def test_list_that_breaks_the_protocol_is_refused_naming_the_place(tmp_path: Path) -> None:
     async with running(tmp_path, hostile(tmp_path, "invalid")) as at:
         assert at.status["status"] == "refused"
+        place = "tools.0.inputSchema.type: Input should be 'object'"
+        assert at.status["reason"] == f"a list that breaks the protocol: {place}"
 
 
 async def test_names_are_cleaned_and_never_the_same(tmp_path: Path) -> None:

@@ -62,6 +62,28 @@ def test_further_arguments_are_taken_where_the_schema_says_so() -> None:
     assert ArgumentSchema({"additionalProperties": True}).check({"a": 1}) == {"a": 1}
 
 
+BY_NAME = {"properties": {"name": {"type": "string"}}, "required": ["name"]}
+BY_NUMBER = {"properties": {"number": {"type": "integer"}}, "required": ["number"]}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [BY_NAME, BY_NUMBER]},
+        {"oneOf": [BY_NAME, BY_NUMBER]},
+        {"$ref": "#/$defs/by_number", "$defs": {"by_number": BY_NUMBER}},
+    ],
+)
+def test_arguments_are_taken_that_a_part_of_the_schema_names(schema: dict[str, Any]) -> None:
+    check = ArgumentSchema({"type": "object", **schema}).check
+    assert check({"number": 1}) == {"number": 1}
+    with pytest.raises(ToolError, match="nothing was run"):
+        check({"number": "one"})
+    closed = ArgumentSchema({"type": "object", **schema, "additionalProperties": False}).check
+    with pytest.raises(ToolError, match="'number': is unknown"):
+        closed({"number": 1})
+
+
 def test_pattern_is_left_to_the_server() -> None:
     """It could take for ever."""
     slow = {"properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}

@@ -519,6 +519,7 @@ def test_two_operations_of_one_name_are_both_named(tmp_path: Path) -> None:
     ("operation", "reason"),
     [
         (body({}, media="multipart/form-data"), "neither JSON nor text"),
+        (body({}, media="multipart/form-data", required=False), "neither JSON nor text"),
         (
             {"parameters": [{"name": "s", "in": "cookie", "required": True}]},
             "it needs the cookie parameter 's'",

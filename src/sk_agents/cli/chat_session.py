@@ -97,13 +97,22 @@ def run_chat(
                 session.agent = agent
                 return session.run(chat_id, choose=resume)
             finally:
-                runner.run(client.__aexit__(None, None, None))
+                runner.run(_leave(client))
     except (ClientError, ValueError) as error:
         return print_error(error, access.server)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     finally:
         logger.removeHandler(handler)
+
+
+async def _leave(client: TealClient) -> None:
+    """What an answer that the user left still asks of the server ends before its connection."""
+    asked = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in asked:
+        task.cancel()
+    await asyncio.gather(*asked, return_exceptions=True)
+    await client.__aexit__(None, None, None)
 
 
 async def first_contact(access: ServerAccess) -> tuple[AgentInfo, ...]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import uvicorn
 from fastapi import FastAPI
@@ -63,7 +65,18 @@ def _serve(config_paths: Sequence[Path], settings: Settings, link: WorkerLink | 
         ready = ready_line(settings, app.state.parts, listener, offer)
         server = _Server(_server_config(app, settings, offer.files), ready, link)
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-            runner.run(_run_until_stopped(app, server, listener, link))
+            try:
+                runner.run(_run_until_stopped(app, server, listener, link))
+            except (KeyboardInterrupt, SystemExit) as ended:
+                _leave(ended)
+
+
+def _leave(ended: BaseException) -> NoReturn:
+    """The third signal, or a plugin's own task that called `sys.exit`, has stopped the event loop
+    in the middle of its work. To tidy up would wait for what ran in it, maybe for ever, and go on
+    answering 503 meanwhile. What is stored is whole, as after a crash."""
+    print_line(sys.stderr, f"teal: ended at once: {type(ended).__name__} stopped the event loop")
+    os._exit(Exit.INTERRUPTED if isinstance(ended, KeyboardInterrupt) else Exit.FAILED)
 
 
 async def served_agents(

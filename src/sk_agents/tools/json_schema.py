@@ -95,7 +95,10 @@ class SchemaCheck:
         return [*self._unknown(arguments), *self._wrong(arguments)]
 
     def _unknown(self, arguments: Mapping[str, Any]) -> Iterable[str]:
-        if self._schema.get("additionalProperties") or self._schema.get("patternProperties"):
+        further = self._schema.get("additionalProperties")
+        if further or self._schema.get("patternProperties"):
+            return ()
+        if further is None and self._schema.keys() & _COMPOSED:
             return ()
         return unknown_arguments(arguments, self._schema["properties"])
 

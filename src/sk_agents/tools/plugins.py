@@ -141,7 +141,7 @@ def contained() -> Iterator[None]:
     """A tool may neither end the process nor pass for a cancelled call."""
     try:
         yield
-    except (SystemExit, ThreadEnded):
+    except (SystemExit, KeyboardInterrupt, ThreadEnded):
         raise ToolError("The tool tried to end the process it runs in.") from None
     except asyncio.CancelledError:
         task = asyncio.current_task()

@@ -119,6 +119,8 @@ def called(id: Any) -> None:
             for _ in range(5_000):
                 send({"method": "notifications/tools/list_changed"})
             send({"id": id, "result": ok})
+        case "error":
+            send({"id": id, "error": {"code": -32000, "message": "the disk is full"}})
         case "misfit":
             send({"id": id, "result": {"content": "not a list"}})
         case _:

@@ -108,6 +108,13 @@ export class ChatSession implements Runs {
     }
   }
 
+  /** Go on after a pause. A chat that is not loaded yet goes on by itself. */
+  async resume(): Promise<void> {
+    const phase = this.phase.peek();
+    if (phase === "open") this.listen();
+    else if (phase === "gone" || phase === "failed") await this.open();
+  }
+
   /** A new chat exists on the server now: read it from its beginning. */
   begin(agent: string): void {
     if (this.stop) return;

@@ -1,17 +1,20 @@
 /** The chat that the page shows; the address names it. */
-import { effect, signal } from "@preact/signals";
+import { effect, signal, type Signal } from "@preact/signals";
 
 import * as server from "../api/endpoints";
 import { randomId, errorText } from "../api/request";
 import type { AgentView } from "../api/schema";
 import { ChatSession } from "../chat/session";
 import * as chatList from "../chat/chatlist";
+import { loadDraft, type Draft } from "../chat/drafts";
 import { MessageSender } from "../chat/sender";
 import * as inbox from "../inbox/inbox";
 
 export interface OpenChat {
   session: ChatSession;
   sender: MessageSender;
+  /** What is in the message field. */
+  draft: Signal<Draft>;
 }
 
 const IDLE_MS = 60_000;
@@ -23,6 +26,8 @@ const SHARED = /^#\/shared\/([0-9a-f]{64})$/;
 const APPROVAL = /^#\/approval\/(approval_[A-Za-z0-9-]{1,64})$/;
 
 export const openChat = signal<OpenChat>(opened(""));
+/** Chats that were left while a message was on its way: those who come back find it there. */
+const sending = new Map<string, OpenChat>();
 export const agents = signal<AgentView[]>([]);
 /** False until the server has said which agents it has. */
 export const areAgentsKnown = signal(false);
@@ -143,8 +148,10 @@ function route(): void {
   sought.value = interaction ?? null;
   if (id === undefined || linkedShare.peek() || linkedApproval.peek()) show(newId());
   else if (id !== openChat.peek().session.id) {
+    const wasKept = sending.has(id);
     show(id);
-    void openChat.peek().session.open();
+    const { session } = openChat.peek();
+    void (wasKept ? session.resume() : session.open());
   }
 }
 
@@ -159,13 +166,29 @@ function followLink(event: MouseEvent): void {
 
 function show(id: string): void {
   if (openChat.peek().session.id === id && openChat.peek().session.phase.peek() === "new") return;
-  openChat.peek().session.close();
-  openChat.value = opened(id);
+  leave(openChat.peek());
+  openChat.value = sending.get(id) ?? opened(id);
+  sending.delete(id);
+}
+
+function leave(left: OpenChat): void {
+  const { session, sender } = left;
+  if (sender.outgoing.peek() === null) return session.close();
+  session.pause();
+  sending.set(session.id, left);
+  const dispose = sender.outgoing.subscribe((outgoing) => {
+    if (outgoing !== null) return;
+    if (sending.get(session.id) === left) {
+      sending.delete(session.id);
+      session.close();
+    }
+    dispose();
+  });
 }
 
 function opened(id: string): OpenChat {
   const session = new ChatSession(id);
-  return { session, sender: new MessageSender(session) };
+  return { session, sender: new MessageSender(session), draft: signal(loadDraft(id)) };
 }
 
 /** Stays the same until it is used: a reload while sending does not send a second message. */

@@ -2,7 +2,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { randomId } from "../api/request";
-import { emptyDraft, keepDraft, loadDraft, type Draft } from "../chat/drafts";
+import { emptyDraft, keepDraft, type Draft } from "../chat/drafts";
 import { itemsOf } from "../chat/attachments";
 import { dropped } from "../page/dropping";
 import { stopRun } from "../page/keyboard";
@@ -16,12 +16,10 @@ const MAX_HEIGHT = 240;
 const MAX_MESSAGE = 262_144;
 
 export function Composer({ openChat }: { openChat: OpenChat }) {
-  const { session, sender } = openChat;
-  const [draft, setDraft] = useState<Draft>(() => loadDraft(session.id));
+  const { session, sender, draft: kept } = openChat;
+  // Files are read and messages sent for a while, and the draft may change in that time.
+  const draft = kept.value;
   const [problem, setProblem] = useState("");
-  // Files are read for a while, and the draft may change in that time.
-  const latest = useRef(draft);
-  latest.current = draft;
   const field = useRef<HTMLTextAreaElement>(null);
   const file = useRef<HTMLInputElement>(null);
   const isSending = sender.outgoing.value !== null;
@@ -46,7 +44,7 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
 
   useEffect(() => {
     if (refill.value === null) return;
-    const text = [refill.value, latest.current.text].filter(Boolean).join("\n\n");
+    const text = [refill.value, kept.peek().text].filter(Boolean).join("\n\n");
     refill.value = null;
     change({ text });
     field.current?.focus();
@@ -54,16 +52,15 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
 
   const change = (part: Partial<Draft>): void => {
     // A changed text is another message, so it must not have the key of the old one.
-    const next = { ...latest.current, ...part, key: randomId() };
-    latest.current = next;
+    const next = { ...kept.peek(), ...part, key: randomId() };
     setWaiting(null);
-    setDraft(next);
+    kept.value = next;
     keepDraft(session.id, next);
   };
   const attach = async (files: Iterable<File>): Promise<void> => {
-    const { items, problem: words } = await itemsOf(files, latest.current.items);
+    const { items, problem: words } = await itemsOf(files, kept.peek().items);
     setProblem(words);
-    if (items.length) change({ items: [...latest.current.items, ...items] });
+    if (items.length) change({ items: [...kept.peek().items, ...items] });
   };
   const send = async (): Promise<void> => {
     if (!draft.text.trim() || !hasAgent) return;
@@ -84,12 +81,12 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
   };
   const deliver = async (sent: Promise<boolean>): Promise<boolean> => {
     keepDraft(session.id, draft);
-    setDraft((latest.current = emptyDraft()));
+    kept.value = emptyDraft();
     const hasArrived = await sent;
     // What was written in the meantime is the next message.
-    const written = latest.current;
+    const written = kept.peek();
     if (hasArrived) keepDraft(session.id, written);
-    else if (!written.text && written.items.length === 0) setDraft((latest.current = draft));
+    else if (!written.text && written.items.length === 0) kept.value = draft;
     else {
       const text = [draft.text, written.text].filter(Boolean).join("\n\n");
       change({ text, items: [...draft.items, ...written.items] });

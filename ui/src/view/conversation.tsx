@@ -124,11 +124,15 @@ function useEndOf(view: { current: HTMLDivElement | null }) {
   const [isAway, setAway] = useState(false);
   const away = useRef(false);
   const bottom = useRef<number | null>(null);
+  const end = useRef<number | null>(null);
+  const scrollToEnd = (element: HTMLElement): void => {
+    element.scrollTop = element.scrollHeight;
+    end.current = element.scrollTop;
+  };
   const toEnd = (): void => {
     away.current = false;
     setAway(false);
-    const element = view.current;
-    if (element) element.scrollTop = element.scrollHeight;
+    if (view.current) scrollToEnd(view.current);
   };
   const keepPlace = (): void => {
     const element = view.current;
@@ -145,15 +149,19 @@ function useEndOf(view: { current: HTMLDivElement | null }) {
     const content = element?.firstElementChild;
     if (!element || !content) return undefined;
     const measure = (): void => {
+      // Told of late: what has grown since then is no sign that the reader has scrolled away.
+      if (!away.current && element.scrollTop === end.current) return;
       const left = element.scrollHeight - element.scrollTop - element.clientHeight;
       away.current = left > NEAR;
       setAway(away.current);
     };
     const growth = new ResizeObserver(() => {
       const hasTurns = content.querySelector(".turn") !== null;
-      if (!away.current && hasTurns) element.scrollTop = element.scrollHeight;
+      if (!away.current && hasTurns) scrollToEnd(element);
     });
     growth.observe(content);
+    // It shrinks where the field for messages grows, a phone is turned or its keyboard opens.
+    growth.observe(element);
     element.addEventListener("scroll", measure, { passive: true });
     return () => {
       growth.disconnect();

@@ -50,8 +50,7 @@ LONGEST_PAUSE = 30.0
 # A connection that lasted this long was a good one: the next pause is short again.
 GOOD_SECONDS = 10.0
 MOST_REASON = 300
-# A program may take longer to start than any call to it.
-# One that fetches the server first takes as long as the network does.
+# A program that fetches the server first takes as long as the network does.
 DOWNLOAD_SECONDS = 300.0
 # Changes of the list that come faster than this are one change.
 DEBOUNCE_SECONDS = 0.5

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Connection: TypeAlias = "McpConnection | McpAccounts"
 
+# A program may take longer to start than any call to it.
 CONNECT_SECONDS = 30.0
 # How long start-up waits for servers to come up; those that need longer come later.
 START_SECONDS = 10.0

@@ -39,7 +39,7 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import FileUrl
+from pydantic import FileUrl, ValidationError
 from pydantic_core import to_json
 
 from sk_agents import __version__
@@ -68,6 +68,10 @@ logger = logging.getLogger(__name__)
 
 MOST_LISTED = 512
 MOST_PAGES = 32
+MOST_OF_A_PLACE = 100
+# How the library begins its own errors where no answer came. Their code, -32000, is also what
+# many servers give to any error of theirs: that is an answer.
+UNANSWERED = ("Connection closed", "SSE stream ")
 
 # Of these it is certain that no byte of the request has left.
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
@@ -266,7 +270,7 @@ async def _all_pages(
         except MCPError as error:
             raise SessionLost(error.message) from error
         except ValueError as error:
-            raise ServerRefused("a list that breaks the protocol") from error
+            raise ServerRefused(f"a list that breaks the protocol{_where(error)}") from error
         found += items(page)
         if len(found) > MOST_LISTED:
             raise ServerRefused(f"more than {MOST_LISTED} {what}")
@@ -274,6 +278,15 @@ async def _all_pages(
         if cursor is None:
             return found
     raise ServerRefused(f"a list of more than {MOST_PAGES} pages")
+
+
+def _where(error: ValueError) -> str:
+    """The first place that the library does not take, for those who can mend the server."""
+    if not isinstance(error, ValidationError):
+        return ""
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f": {place[:MOST_OF_A_PLACE]}: {first['msg'][:MOST_OF_A_PLACE]}"
 
 
 async def _answered(answer: Awaitable[T], name: str) -> T:
@@ -284,7 +297,7 @@ async def _answered(answer: Awaitable[T], name: str) -> T:
         call = CURRENT_CALL.get()
         if call is not None and call.is_disowned:
             raise SessionUnknown(error.message) from error
-        if error.code == types.CONNECTION_CLOSED:
+        if error.code == types.CONNECTION_CLOSED and error.message.startswith(UNANSWERED):
             raise SessionLost(error.message) from error
         if call is not None and call.refusal == error.message:
             raise ToolError(f"The server got no answer of the model: {call.refusal}") from error

@@ -28,6 +28,7 @@ _DELIMITERS = {"form": ",", "spaceDelimited": " ", "pipeDelimited": "|"}
 Place = Literal["path", "query", "header"]
 
 METHODS = ("get", "head", "post", "put", "patch", "delete", "options")
+BODY_METHODS = ("post", "put", "patch")
 PAYLOAD = "payload"
 MOST_DESCRIPTION = 1024
 # Set by us, or never by a model: they decide where a request goes and what it means.
@@ -373,8 +374,9 @@ class _Reader:
         if media is None:
             media = next((name for name in content if name.startswith("text/plain")), None)
         if media is None:
-            if required:
-                raise _Unusable("it needs a body that is neither JSON nor text")
+            # Many documents leave out `required`, and these methods mean little without a body.
+            if required or (content and self._method in BODY_METHODS):
+                raise _Unusable("its body is neither JSON nor text")
             return None
         source = self._document.mapping(content[media], f"{self._place}.content").get("schema", {})
         schema = self._writer.written(source)
