@@ -14,15 +14,15 @@ from collections import OrderedDict
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TypeVar
 
-from sk_agents.engine.models import Usage
+from sk_agents.engine.models import EPOCH, Usage
 from sk_agents.engine.ports import Clock, Count, Reservation, Spender, Store
 from sk_agents.exceptions import BudgetExceeded, CounterFull, TealError
 from sk_agents.spending.advances import Advance
 from sk_agents.spending.allowances import Allowance
-from sk_agents.spending.limits import HOUR_SECONDS, OF_USERS, Limit, amounts
+from sk_agents.spending.limits import OF_USERS, Limit
 from sk_agents.spending.usage import UsageLedger
 from sk_agents.wire.views import BudgetReport, BudgetRow
 
@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+HOUR = timedelta(hours=1)
 SETTLE_SECONDS = 10.0
 SEEN_SECONDS = 10.0
 # How long something is left for a next call.
@@ -50,16 +51,20 @@ class AgentBudget:
     soft: float | None = None
 
 
-# A limit with its advance, which that of a run has not.
-_Counted = tuple[Limit, Advance | None]
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """An agent's, for one user at this time: those of a run, and what is set aside of others."""
+
+    of_run: Sequence[Limit]
+    advances: Sequence[Advance]
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What was reserved: of each limit, how much."""
+    """What was reserved: of each limit, what counts of the estimate."""
 
-    limits: Sequence[_Counted]
-    amounts: Sequence[int]
+    limits: _Limits
+    estimate: Usage
 
 
 class RunTotals:
@@ -122,8 +127,8 @@ class StoreBudget:
         # By their counter and what it may reach.
         self._advances: dict[tuple[str, int], Advance] = {}
         # By user and agent, in this hour.
-        self._limits: dict[tuple[str, str], tuple[_Counted, ...]] = {}
-        self._hour = -1
+        self._limits: dict[tuple[str, str], _Limits] = {}
+        self._hour_ends_at = EPOCH
         self._counting: set[asyncio.Task[Any]] = set()
         # Advances of which no call is under way, until what is left of them is given back.
         self._idle: set[Advance] = set()
@@ -139,12 +144,11 @@ class StoreBudget:
         await asyncio.gather(*self._counting, return_exceptions=True)
 
     async def admit(self, spender: Spender) -> None:
-        agent = self._agent(spender)
-        asked = [
-            advance
-            for limit, advance in self._limits_of(spender, agent)
-            if advance is not None and not self._has_much_left(advance)
-        ]
+        limits = self._limits_of(spender, self._agent(spender))
+        if limits is None:
+            return
+        since = self._clock.monotonic() - SEEN_SECONDS
+        asked = [one for one in limits.advances if not _has_much_left(one, since)]
         if not asked:
             return
         sums = await self._store.count([advance.count(0) for advance in asked])
@@ -156,18 +160,19 @@ class StoreBudget:
     async def reserve(self, spender: Spender, estimate: Usage) -> Reservation:
         agent = self._agent(spender)
         limits = self._limits_of(spender, agent)
-        if not limits:
+        if limits is None:
             return Reservation(spender)
-        held = _Held(limits, amounts(agent.limits, estimate))
-        for (limit, advance), amount in zip(limits, held.amounts, strict=True):
-            if advance is None and (spent := self._runs.of(spender, limit)) + amount > limit.most:
+        held = _Held(limits, estimate)
+        for limit in limits.of_run:
+            amount, spent = limit.amount(estimate), self._runs.of(spender, limit)
+            if spent + amount > limit.most:
                 raise self._exceeded(limit, spent, amount)
         missing = self._lend(spender, held)
         if missing:
             try:
                 await self._to_its_end(self._fetch(missing, agent.soft or 1.0))
             except BaseException as error:
-                self._tell_later(self._take_back(spender, held, Usage()))
+                self._tell_later(self._take_back(spender, agent, held, Usage()))
                 if isinstance(error, CounterFull):
                     raise self._refusal(held, error) from None
                 raise
@@ -181,7 +186,7 @@ class StoreBudget:
         held = reservation.held
         if not isinstance(held, _Held):
             return None
-        changes = self._take_back(spender, held, usage)
+        changes = self._take_back(spender, agent, held, usage)
         if changes:
             # To its end, whatever becomes of the caller: else it stays reserved.
             await self._to_its_end(self._tell(changes))
@@ -227,23 +232,24 @@ class StoreBudget:
 
     def _lend(self, spender: Spender, held: _Held) -> list[tuple[Advance, int]]:
         """What is missing of each advance."""
-        missing = []
-        for (limit, advance), amount in zip(held.limits, held.amounts, strict=True):
-            if advance is None:
-                self._runs.add(spender, limit, amount)
-            elif lacks := advance.lend(amount):
-                missing.append((advance, lacks))
-        return missing
+        for limit in held.limits.of_run:
+            self._runs.add(spender, limit, limit.amount(held.estimate))
+        return [
+            (advance, missing)
+            for advance in held.limits.advances
+            if (missing := advance.lend(advance.limit.amount(held.estimate)))
+        ]
 
-    def _take_back(self, spender: Spender, held: _Held, usage: Usage) -> list[tuple[Advance, int]]:
+    def _take_back(
+        self, spender: Spender, agent: AgentBudget, held: _Held, usage: Usage
+    ) -> list[tuple[Advance, int]]:
         """What the store has to be told about."""
-        soft = self._agent(spender).soft or 1.0
-        changes = []
-        used = amounts([limit for limit, _ in held.limits], usage)
-        for (limit, advance), amount, spent in zip(held.limits, held.amounts, used, strict=True):
-            if advance is None:
-                self._runs.add(spender, limit, spent - amount)
-                continue
+        for limit in held.limits.of_run:
+            self._runs.add(spender, limit, limit.amount(usage) - limit.amount(held.estimate))
+        soft, changes = agent.soft or 1.0, []
+        for advance in held.limits.advances:
+            limit = advance.limit
+            amount, spent = limit.amount(held.estimate), limit.amount(usage)
             if change := advance.take_back(amount, spent, soft):
                 changes.append((advance, change))
             self._return_soon(advance)
@@ -329,9 +335,10 @@ class StoreBudget:
         # The caller has the error, if it still waits.
         task.cancelled() or task.exception()
 
-    def _question(self, spender: Spender, limits: Sequence[_Counted], soft: float) -> str | None:
-        for limit, advance in limits:
-            spent = self._runs.of(spender, limit) if advance is None else advance.seen or 0
+    def _question(self, spender: Spender, limits: _Limits, soft: float) -> str | None:
+        of_run = [(limit, self._runs.of(spender, limit)) for limit in limits.of_run]
+        of_others = [(advance.limit, advance.seen or 0) for advance in limits.advances]
+        for limit, spent in of_run + of_others:
             if spent >= soft * limit.most:
                 return (
                     f"{limit.shown(spent)} of the {limit.shown(limit.most)} "
@@ -344,39 +351,34 @@ class StoreBudget:
         for advance, total in zip(advances, sums, strict=True):
             advance.seen, advance.seen_at = total, now
 
-    def _has_much_left(self, advance: Advance) -> bool:
-        """Less than half of it was spent a moment ago, so that the store need not be asked before
-        a run begins. Before each call of the model it is, unless enough is set aside here."""
-        if advance.seen is None or 2 * advance.seen >= advance.limit.most:
-            return False
-        return self._clock.monotonic() - advance.seen_at < SEEN_SECONDS
-
     def _agent(self, spender: Spender) -> AgentBudget:
         return self._agents.get(spender.agent) or AgentBudget(spender.agent, "")
 
-    def _limits_of(self, spender: Spender, agent: AgentBudget) -> tuple[_Counted, ...]:
+    def _limits_of(self, spender: Spender, agent: AgentBudget) -> _Limits | None:
         """The agent's limits, with what is set aside of them for this user and this time."""
         if not agent.limits:
-            return ()
+            return None
         now = self._clock.now()
-        hour = int(now.timestamp() // HOUR_SECONDS)
-        if hour != self._hour or len(self._limits) > MAX_SPENDERS:
-            self._hour = hour
+        if not self._hour_ends_at - HOUR <= now < self._hour_ends_at or self._is_full:
+            self._hour_ends_at = now.replace(minute=0, second=0, microsecond=0) + HOUR
             self._forget()
         limits = self._limits.get((spender.user_id, agent.label))
         if limits is None:
-            limits = tuple(
-                [(limit, self._advance(limit, spender, agent, now)) for limit in agent.limits]
+            limits = self._limits[spender.user_id, agent.label] = _Limits(
+                [limit for limit in agent.limits if limit.scope == "run"],
+                [
+                    self._advance(limit, limit.key(spender, agent.label, now))
+                    for limit in agent.limits
+                    if limit.scope != "run"
+                ],
             )
-            self._limits[spender.user_id, agent.label] = limits
         return limits
 
-    def _advance(
-        self, limit: Limit, spender: Spender, agent: AgentBudget, now: datetime
-    ) -> Advance | None:
-        if limit.scope == "run":
-            return None
-        key = limit.key(spender, agent.label, now)
+    @property
+    def _is_full(self) -> bool:
+        return len(self._limits) > MAX_SPENDERS
+
+    def _advance(self, limit: Limit, key: str) -> Advance:
         return self._advances.setdefault((key, limit.most), Advance(limit, key))
 
     def _forget(self) -> None:
@@ -387,12 +389,8 @@ class StoreBudget:
         }
 
     def _refusal(self, held: _Held, full: CounterFull) -> BudgetExceeded:
-        limit, amount = next(
-            (limit, amount)
-            for (limit, advance), amount in zip(held.limits, held.amounts, strict=True)
-            if advance is not None and advance.key == full.key
-        )
-        return self._exceeded(limit, full.sum, amount)
+        limit = next(one.limit for one in held.limits.advances if one.key == full.key)
+        return self._exceeded(limit, full.sum, limit.amount(held.estimate))
 
     def _exceeded(self, limit: Limit, spent: int, wanted: int = 0) -> BudgetExceeded:
         most, whose = limit.shown(limit.most), limit.whose
@@ -410,3 +408,11 @@ class StoreBudget:
     def _seconds_left(self, limit: Limit) -> int:
         now = self._clock.now().astimezone(UTC)
         return 1 + int((limit.resets_at(now) - now).total_seconds())
+
+
+def _has_much_left(advance: Advance, since: float) -> bool:
+    """Less than half of it was spent a moment ago, so that the store need not be asked before
+    a run begins. Before each call of the model it is, unless enough is set aside here."""
+    if advance.seen is None or 2 * advance.seen >= advance.limit.most:
+        return False
+    return advance.seen_at > since

@@ -65,7 +65,11 @@ class Limit:
         return 2 * (HOUR_SECONDS if self.scope == "hour" else DAY_SECONDS)
 
     def amount(self, usage: Usage) -> int:
-        return amounts([self], usage)[0]
+        """What of this usage counts for it."""
+        if self.unit == TOKENS:
+            return usage.prompt_tokens + usage.completion_tokens
+        cost = usage.cost
+        return nano(cost) if cost is not None and cost.currency == self.unit else 0
 
     def resets_at(self, now: datetime) -> datetime:
         """When it counts from nothing again. A run has but one budget; it is told the next day."""
@@ -80,16 +84,6 @@ class Limit:
         if self.unit == TOKENS:
             return f"{amount} tokens"
         return f"{amount / NANO:.4f}".rstrip("0").rstrip(".") + f" {self.unit}"
-
-
-def amounts(limits: Sequence[Limit], usage: Usage) -> list[int]:
-    """Of this usage, what counts for each limit."""
-    tokens, cost = usage.total_tokens, usage.cost
-    currency, money = (None, 0) if cost is None else (cost.currency, nano(cost))
-    return [
-        tokens if limit.unit == TOKENS else money if limit.unit == currency else 0
-        for limit in limits
-    ]
 
 
 def limits_of(scope: Scope, amounts: Amounts | None, *, is_own: bool = False) -> list[Limit]:
