@@ -135,6 +135,7 @@ class ServerParts:
     clients: Clients
     agents: Mapping[str, ServedAgent]
     disconnect_grace: float
+    conversation_bytes: int
     telemetry: Telemetry | None
     spending: Spending
     retention: RetentionRules | None = None
@@ -363,6 +364,7 @@ def build_parts(settings: Settings, files: Sequence[AgentFile]) -> ServerParts:
         clients,
         agents,
         settings.disconnect_grace,
+        settings.conversation_memory_mb * 1024 * 1024,
         telemetry,
         build_spending(settings, agents, stores.main),
         retention_rules(settings.retention) if settings.retention else None,
@@ -633,6 +635,7 @@ async def _open_engine(
         ids=RandomIds(),
         owner=new_owner(),
         disconnect_grace=parts.disconnect_grace,
+        conversation_bytes=parts.conversation_bytes,
         observer=parts.telemetry.observer if parts.telemetry is not None else RunLogs(),
         budget=parts.spending.budget,
         retention=parts.retention if shared else None,

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import httpx
 import orjson
+import pytest
 
 from sk_agents.engine.events import RunQueued, RunStarted
 from sk_agents.engine.models import Part, UserInput
+from sk_agents.interactions import chat_thread_id
 from sk_agents.testing.scripted_model import says
 from tests.chats.long_chat import fill, pages_of, turn, turns
 from tests.chats.serving import first, serving
@@ -163,3 +165,21 @@ async def test_an_answer_of_100_mb_takes_little_memory_and_keeps_nobody_waiting(
     assert size > 100_000_000
     assert chunk.endswith(b'"truncated":false,"next":null}')
     assert grown < 50_000_000
+
+
+@pytest.mark.parametrize(("megabytes", "kept"), [(1, ["c1", "c2"]), (4, ["c0", "c1", "c2"])])
+async def test_as_many_conversations_stay_in_memory_as_the_operator_gives_room(
+    tmp_path: Path, megabytes: int, kept: list[str]
+) -> None:
+    script = [says("ok") for _ in range(4)]
+    async with serving(tmp_path, script, conversation_memory_mb=megabytes) as served:
+        for chat in ("c0", "c1", "c2"):
+            await served.say("a" * 200_000, chat=chat)
+        threads = served.app.state.engines.main.parts.services.threads
+        ids = {chat: chat_thread_id("dummyuser", chat) for chat in ("c0", "c1", "c2")}
+        assert [chat for chat, thread_id in ids.items() if threads.known(thread_id)] == kept
+        # What was forgotten is read again.
+        await served.say("and?", chat="c0")
+    _, earlier, *_, last = served.model.requests[-1]["messages"]
+    assert "aaa" in earlier["content"]
+    assert last["content"] == "and?"

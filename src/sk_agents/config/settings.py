@@ -255,6 +255,12 @@ class Settings(BaseSettings):
         gt=0,
         description="Open connections. One more closes an idle one, else 503.",
     )
+    conversation_memory_mb: int = Field(
+        25,
+        gt=0,
+        description="Megabytes of conversations that one process keeps in memory. One that does "
+        "not fit is read again at its next turn.",
+    )
     max_body_bytes: int = Field(1024 * 1024, gt=0, description="Size of a request; over it 413.")
     max_image_body_bytes: int = Field(
         12 * 1024 * 1024, gt=0, description="Size of a request that may carry images."

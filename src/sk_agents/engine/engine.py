@@ -47,7 +47,7 @@ from sk_agents.engine.run.lease_keeper import TTL, LeaseKeeper
 from sk_agents.engine.run.recovery import Sweeper
 from sk_agents.engine.services import Services
 from sk_agents.engine.threads.catalog import RACES, ThreadCatalog
-from sk_agents.engine.threads.known import KnownThread, KnownThreads
+from sk_agents.engine.threads.known import MAX_BYTES, KnownThread, KnownThreads
 from sk_agents.engine.threads.retention import RetentionKeeper, RetentionRules
 from sk_agents.exceptions import (
     AlreadyTerminal,
@@ -86,6 +86,7 @@ class Engine:
         lease_ttl: float = TTL,
         disconnect_grace: float = GRACE_SECONDS,
         reader_period: float = PERIOD_SECONDS,
+        conversation_bytes: int = MAX_BYTES,
         observer: Observer | None = None,
         peers: Peers | None = None,
         budget: Budget | None = None,
@@ -94,9 +95,8 @@ class Engine:
         copies: Copies | None = None,
     ) -> None:
         lease = LeaseKeeper(store, clock, owner, ttl=lease_ttl)
-        self._services = Services(
-            store, signals, clock, ids, lease, KnownThreads(store), peers=peers
-        )
+        threads = KnownThreads(store, conversation_bytes)
+        self._services = Services(store, signals, clock, ids, lease, threads, peers=peers)
         if observer is not None:
             self._services.observer = observer
         if budget is not None:
