@@ -204,11 +204,13 @@ class CallRunner:
 
     async def abandon(self) -> None:
         """Leave the rest behind: their outcome stays unknown."""
-        left = [*self.running.values(), *self._stores]
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        tasks = [*self.running.values(), *self._stores]
         self.running.clear()
+        left = [task for task in tasks if not _has_ended(task)]
+        if left:
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
 
     def _idle_calls(self) -> list[Call]:
         """Those that neither run nor wait for a person."""
@@ -404,7 +406,14 @@ class CallRunner:
     def _has_stored(self, task: asyncio.Task[None]) -> None:
         self._stores.discard(task)
         # Those who wait for it have the error; perhaps none of them does any more.
+        _has_ended(task)
+
+
+def _has_ended(task: asyncio.Task[None]) -> bool:
+    """If so, its error is taken note of: asyncio logs it otherwise."""
+    if task.done():
         task.cancelled() or task.exception()
+    return task.done()
 
 
 class _LoopSlice:
