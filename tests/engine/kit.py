@@ -136,6 +136,11 @@ class Talk:
         """What the engine does by itself every few seconds."""
         await self.engine.parts.sweeper.sweep()
 
+    async def stop_sweeping(self) -> None:
+        """From here on it sweeps when it is told to. Long leases alone do not do that: the first
+        sweep may come late."""
+        await self.engine.parts.sweeper.__aexit__()
+
     async def until(
         self, condition: Callable[[ThreadState], bool], *, thread: str = THREAD
     ) -> ThreadState:

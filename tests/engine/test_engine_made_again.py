@@ -16,6 +16,8 @@ from tests.patience import seconds
 
 SECRET = "the deleted secret"
 STORES = ("sqlite", "file")
+# No renewal comes by itself within a test.
+LEASE = 1e5
 
 
 @asynccontextmanager
@@ -108,7 +110,10 @@ async def test_owner_that_was_stopped_does_not_touch_the_thread_made_again(
                 yield [piece]
 
     model = Talking()
-    async with two("sqlite", tmp_path, model=model) as (a, b):
+    async with two("sqlite", tmp_path, model=model, lease_ttl=LEASE) as (a, b):
+        for talk in (a, b):
+            # Either would take the run over once the lease is gone.
+            await talk.stop_sweeping()
         await b.say(SECRET, run_id="old")
         async with asyncio.timeout(seconds(5)):
             await model.started.wait()
@@ -116,7 +121,7 @@ async def test_owner_that_was_stopped_does_not_touch_the_thread_made_again(
         await b.store.retire("b")
         head = await a.store.thread(THREAD)
         await a.store.delete(THREAD, next_seq=head.next_seq)
-        b.store.renew("b", 15)
+        b.store.renew("b", LEASE)
         await b.say("new", run_id="new")
         assert (await b.ended("new")).status is RunStatus.COMPLETED
         release.set()

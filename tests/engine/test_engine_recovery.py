@@ -21,7 +21,7 @@ async def instances(at: Path, setup: Setup) -> AsyncIterator[tuple[Talk, Talk]]:
     """Two that sweep when they are told to: by this clock, any sweep finds all leases run out."""
     async with talking(at, setup) as a, talking(at, setup, owner="b") as b:
         for talk in (a, b):
-            await talk.engine.parts.sweeper.__aexit__()
+            await talk.stop_sweeping()
         yield a, b
 
 
