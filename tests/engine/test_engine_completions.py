@@ -190,7 +190,7 @@ async def test_yes_after_the_owner_was_lost_asks_what_became_of_the_call_not_the
     setup.lease_ttl = ttl
     async with talking(tmp_path, setup) as lost, talking(tmp_path, setup, owner="b") as later:
         for talk in (lost, later):
-            await talk.stop_sweeping()
+            await talk.engine.parts.sweeper.__aexit__()
         question = await asked(lost)
         clock.advance(2 * ttl)
         await later.sweep()
