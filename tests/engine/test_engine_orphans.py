@@ -1,7 +1,7 @@
 """What an instance makes of threads that another one left: each goes on, ends, or is left alone."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -15,7 +15,7 @@ from sk_agents.engine.events import (
     ToolStarted,
 )
 from sk_agents.engine.log.commits import Absent, Claim, Unchanged
-from sk_agents.engine.models import Effect, NewThread, RunStatus
+from sk_agents.engine.models import Effect, NewThread, RunStatus, Thread
 from sk_agents.engine.run import recovery
 from sk_agents.exceptions import StoreUnavailable
 from sk_agents.persistence.memory.store import MemoryStore
@@ -386,3 +386,55 @@ async def test_instance_that_closes_ends_a_cancelled_run_and_leaves_the_next_to_
         assert len(talk.prompts) == 1
     async with talking(store, setup, owner="b") as there:
         assert (await there.ended("r2")).status is RunStatus.COMPLETED
+
+
+class DrainsAfterLooking(MemoryStore):
+    """Its orphans are asked for, and then the instance is to close."""
+
+    drain: Callable[[], None] = staticmethod(lambda: None)
+
+    async def orphans(self, limit: int = 100) -> Sequence[Thread]:
+        found = await super().orphans(limit)
+        self.drain()
+        return found
+
+
+async def test_orphan_that_was_found_before_the_instance_closed_is_left_to_others() -> None:
+    store = DrainsAfterLooking()
+    async with talking(store, lease_ttl=UNSWEPT) as talk:
+        await talk.sweep()
+        await leave(store, b.started())
+        store.drain = talk.engine.drain
+        await talk.sweep()
+        head = await store.thread(THREAD)
+        assert (head.owner, head.runnable) == ("gone-1", True)
+
+
+async def test_orphan_that_was_claimed_while_the_instance_closed_is_handed_over() -> None:
+    store = TroubledStore()
+    async with talking(store, lease_ttl=UNSWEPT) as talk:
+        await talk.sweep()
+        await leave(store, b.started())
+
+        async def drain() -> None:
+            talk.engine.drain()
+
+        store.on_claim = drain
+        await talk.sweep()
+        await talk.parked()
+        assert (await store.thread(THREAD)).runnable
+        assert talk.prompts == []
+
+
+async def test_run_that_was_started_while_the_instance_closed_is_handed_over() -> None:
+    store = TroubledStore()
+    async with talking(store, lease_ttl=UNSWEPT) as talk:
+
+        async def drain() -> None:
+            talk.engine.drain()
+
+        store.before_such = (lambda commit: isinstance(commit.lease, Claim), drain)
+        await talk.say()
+        await talk.parked()
+        assert (await store.thread(THREAD)).runnable
+        assert talk.prompts == []
