@@ -29,13 +29,15 @@ from sk_agents.llm.openai_wire import wire_message
 from sk_agents.llm.streamed_chat import Endpoint
 from sk_agents.persistence.store_factory import open_store
 from sk_agents.signals.local import LocalSignals
-from sk_agents.testing import ScriptedModel, ScriptedModelServer, SequentialIds
+from sk_agents.testing import ScriptedModel, ScriptedModelServer, SequentialIds, SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import LOOK, SEND, FakePolicy, FakeTools
 from tests.patience import seconds
 
 # As long as a busy machine may take for what takes milliseconds.
 BOUND = seconds(20)
+# An instance whose leases are this long sweeps only when it is told to, and renews none in a test.
+UNSWEPT = 1e7
 THREAD = "t"
 USER = "ada"
 SEND_X = [calls(("Mail-send", {"text": "x"})), says("done")]
@@ -195,6 +197,12 @@ def raw(*requests: tuple[str, str, str]) -> Turn:
     return [*(CallRequested(*request) for request in requests), TurnFinished("tool_calls")]
 
 
+def still_clock() -> SettableClock:
+    """For a store whose leases are short so that sweeps come often: none of them runs out while
+    the machine has no time for us."""
+    return SettableClock()
+
+
 def said(text: str) -> UserInput:
     return UserInput(parts=(Part(content=text),))
 
@@ -236,6 +244,9 @@ async def talking(
         engine = await stack.enter_async_context(
             engine_of(store, setup, model, owner, signals, peers)
         )
+        if setup.lease_ttl >= UNSWEPT:
+            # Its first sweep may come as late as any other.
+            await engine.parts.sweeper.__aexit__()
         talk = Talk(engine, store, setup, model)
         talk.server = server
         yield talk

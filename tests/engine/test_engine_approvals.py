@@ -27,7 +27,7 @@ from sk_agents.exceptions import (
 from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.fake_tools import FakePolicy, Verdict
-from tests.engine.kit import SEND_X, Setup, is_asked_anew, talking, waiting
+from tests.engine.kit import SEND_X, UNSWEPT, Setup, is_asked_anew, talking, waiting
 from tests.engine.openai_rules import problems
 from tests.requirements import requirement
 
@@ -181,7 +181,7 @@ async def test_four_refusals_are_told_apart(tmp_path: Path) -> None:
         policy=FakePolicy(rule),
         clock=clock,
         limits=limits,
-        lease_ttl=1e9,
+        lease_ttl=UNSWEPT,
     ) as talk:
         await talk.decide(await waiting(talk), approved=False)
         await talk.until(lambda state: bool(state.run("r1").pending_approvals))
@@ -311,8 +311,8 @@ async def test_clock_a_day_ahead_at_one_instance_expires_nobody_s_approval(tmp_p
     right, ahead = SettableClock(), SettableClock()
     ahead.set_wall(right.now() + timedelta(hours=25))
     limits = RunLimits(approval_seconds=86_400)
-    there = Setup([says("done")], clock=ahead, limits=limits, lease_ttl=1e6)
-    here = Setup(SEND_X, clock=right, limits=limits, lease_ttl=1e6)
+    there = Setup([says("done")], clock=ahead, limits=limits, lease_ttl=UNSWEPT)
+    here = Setup(SEND_X, clock=right, limits=limits, lease_ttl=UNSWEPT)
     async with talking(tmp_path, here) as a, talking(tmp_path, there, owner="b") as b:
         approval_id = await waiting(a)
         await a.parked()
@@ -326,7 +326,7 @@ async def test_clock_a_day_ahead_at_one_instance_expires_nobody_s_approval(tmp_p
 
 async def test_clock_that_is_moved_expires_nothing_before_its_time(tmp_path: Path) -> None:
     clock = SettableClock()
-    setup = Setup(SEND_X, clock=clock, limits=RunLimits(approval_seconds=86_400), lease_ttl=1e6)
+    setup = Setup(SEND_X, clock=clock, limits=RunLimits(approval_seconds=86_400), lease_ttl=UNSWEPT)
     async with talking(tmp_path, setup) as talk:
         await waiting(talk)
         await talk.parked()

@@ -26,7 +26,7 @@ from sk_agents.exceptions import ApprovalMismatch, ApprovalNotFound, InvalidInpu
 from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.fake_tools import FakeTool, FakeTools, Work, tool
-from tests.engine.kit import Setup, Talk, is_asked_anew, talking
+from tests.engine.kit import UNSWEPT, Setup, Talk, is_asked_anew, still_clock, talking
 from tests.engine.late_news import LateNews
 from tests.engine.test_engine_troubles import Gate, idle
 from tests.engine.troubled_store import TroubledStore
@@ -128,7 +128,7 @@ async def test_declined_call_ends_a_run_that_ends_with_a_refusal(tmp_path: Path)
 
 async def test_question_that_nobody_answers_expires(tmp_path: Path) -> None:
     clock, limits = SettableClock(), RunLimits(approval_seconds=3600)
-    async with talking(tmp_path, setup(clock=clock, limits=limits, lease_ttl=1e5)) as talk:
+    async with talking(tmp_path, setup(clock=clock, limits=limits, lease_ttl=UNSWEPT)) as talk:
         await without_header(talk)
         await talk.parked()
         clock.advance(3600)
@@ -235,7 +235,7 @@ async def test_header_given_to_another_instance_is_asked_for_once(
 
     tools = FakeTools(personal(), tool("Files-look", hold))
     script = [calls(("Files-look", {}), ("Bank-pay", {"text": "x"})), says("ok")]
-    shared = setup(script=script, tools=tools, lease_ttl=1.0)
+    shared = setup(script=script, tools=tools, lease_ttl=1.0, clock=still_clock())
     async with talking(tmp_path, shared) as a, talking(tmp_path, shared, owner="b") as b:
         await a.say()
         state = await a.until(lambda state: bool(state.run("r1").pending_approvals))
@@ -259,7 +259,7 @@ async def test_header_is_there_when_the_decision_is_seen_before_its_sender_hears
     tools = FakeTools(personal(), tool("Files-look", gate))
     work: list[tuple[str, dict[str, Any]]] = [("Files-look", {})] if is_at_work else []
     script = [calls(*work, ("Bank-pay", {"text": "x"})), says("ok"), says("ok")]
-    shared = setup(script=script, tools=tools, lease_ttl=1e5)
+    shared = setup(script=script, tools=tools, lease_ttl=UNSWEPT)
     async with (
         LateNews(tmp_path / "late.sqlite", ApprovalDecided) as store,
         talking(store, shared) as talk,
@@ -299,7 +299,7 @@ async def test_header_is_asked_for_again_once_its_instance_is_gone(tmp_path: Pat
 
     tools = FakeTools(personal(), tool("Files-look", hold))
     script = [calls(("Files-look", {}), ("Bank-pay", {"text": "x"})), says("ok")]
-    shared = setup(script=script, tools=tools, lease_ttl=1e5, clock=clock)
+    shared = setup(script=script, tools=tools, lease_ttl=UNSWEPT, clock=clock)
     async with talking(tmp_path, shared) as a:
         async with talking(tmp_path, shared, owner="b") as b:
             await a.say()
@@ -325,7 +325,7 @@ async def lent_elsewhere(at: Path | TroubledStore) -> AsyncIterator[tuple[Talk, 
     gate = Gate()
     tools = FakeTools(personal(), tool("Files-look", gate))
     script = [calls(("Files-look", {}), ("Bank-pay", {"text": "x"})), says("ok")]
-    shared = setup(script=script, tools=tools, lease_ttl=1e5)
+    shared = setup(script=script, tools=tools, lease_ttl=UNSWEPT)
     async with talking(at, shared) as a, talking(at, shared, owner="b") as b:
         await a.say()
         state = await a.until(lambda state: bool(state.run("r1").pending_approvals))
@@ -436,7 +436,7 @@ async def test_run_that_was_taken_over_asks_before_it_repeats_the_call(
     tmp_path: Path, is_lent: bool
 ) -> None:
     cut = Cut()
-    shared = setup(tools=FakeTools(personal(cut)), lease_ttl=1.0)
+    shared = setup(tools=FakeTools(personal(cut)), lease_ttl=1.0, clock=still_clock())
     async with talking(tmp_path, shared) as a:
         await a.say(authorization=MINE)
         async with asyncio.timeout(seconds(5)):

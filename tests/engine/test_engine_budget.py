@@ -29,7 +29,7 @@ from sk_agents.spending.usage import UsageLedger
 from sk_agents.testing.predictable import SettableClock
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.fake_tools import FakeTools, tool
-from tests.engine.kit import BOUND, Talk, is_asked_anew, talking
+from tests.engine.kit import BOUND, UNSWEPT, Talk, is_asked_anew, talking
 
 MakeBudget = Callable[[Store, Clock], Budget]
 TEN = Usage(prompt_tokens=6, completion_tokens=4)
@@ -287,7 +287,7 @@ async def test_turn_does_not_wait_for_a_store_that_is_broken(
     def make(store: Store, clock: Clock) -> Budget:
         return BrokenBudget(store, clock, {}, UsageLedger(store, clock, 90))
 
-    async with talking(MemoryStore(), budget=make, lease_ttl=1e5) as talk:
+    async with talking(MemoryStore(), budget=make, lease_ttl=UNSWEPT) as talk:
         await talk.say()
         async with asyncio.timeout(BOUND):
             while talk.engine.parts.drivers.active:  # noqa: ASYNC110  # an end is no event here

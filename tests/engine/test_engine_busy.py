@@ -17,7 +17,7 @@ from sk_agents.exceptions import (
     ThreadNotFound,
 )
 from sk_agents.testing.scripted_model import calls, says
-from tests.engine.kit import Script, Talk, endings, talking
+from tests.engine.kit import UNSWEPT, Script, Talk, endings, talking
 from tests.engine.openai_rules import problems
 from tests.requirements import requirement
 
@@ -72,9 +72,9 @@ async def test_queued_messages_run_in_order_and_see_exactly_the_earlier_turns(
 
 
 async def test_queue_behind_a_waiting_run_moves_on_when_it_is_cancelled(tmp_path: Path) -> None:
-    """At once: the sweeper of such long leases does not come by."""
+    """At once: no sweep comes by."""
     script = [calls(("Mail-send", {})), says("two")]
-    async with talking(tmp_path, script=script, lease_ttl=1e6) as talk:
+    async with talking(tmp_path, script=script, lease_ttl=UNSWEPT) as talk:
         await talk.ask("1")
         await talk.parked()
         await talk.say("2", on_busy="enqueue")

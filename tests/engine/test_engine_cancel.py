@@ -27,7 +27,7 @@ from sk_agents.exceptions import (
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import SEND, FakePolicy, FakeTool, FakeTools, tool
-from tests.engine.kit import SEND_X, Talk, endings, talking
+from tests.engine.kit import SEND_X, UNSWEPT, Talk, endings, talking
 from tests.engine.openai_rules import problems
 from tests.patience import seconds
 from tests.requirements import requirement
@@ -184,8 +184,10 @@ async def test_cancel_of_an_ended_or_unknown_run_says_so(tmp_path: Path) -> None
 
 
 async def test_run_that_is_cancelled_before_its_first_step_ends_at_once() -> None:
-    # With such leases no sweep would find it within the test.
-    async with talking(MemoryStore(), script=[says("one"), says("never")], lease_ttl=1e5) as talk:
+    # No sweep is to find it.
+    async with talking(
+        MemoryStore(), script=[says("one"), says("never")], lease_ttl=UNSWEPT
+    ) as talk:
         await talk.ask()
         await talk.parked()
         await talk.edit("r1", "something else")

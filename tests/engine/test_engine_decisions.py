@@ -28,7 +28,7 @@ from sk_agents.exceptions import (
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
-from tests.engine.kit import THREAD, USER, Talk, talking
+from tests.engine.kit import THREAD, UNSWEPT, USER, Talk, talking
 from tests.engine.troubled_store import TroubledStore
 from tests.patience import seconds
 
@@ -113,7 +113,9 @@ async def test_one_that_is_decided_already_leaves_the_others_undecided(tmp_path:
 
 async def test_one_that_is_late_leaves_the_others_undecided(tmp_path: Path) -> None:
     clock, limits = SettableClock(), RunLimits(approval_seconds=3600)
-    async with talking(tmp_path, script=THREE, clock=clock, limits=limits, lease_ttl=1e9) as talk:
+    async with talking(
+        tmp_path, script=THREE, clock=clock, limits=limits, lease_ttl=UNSWEPT
+    ) as talk:
         x, y, _ = await asked(talk)
         clock.advance(3601)
         with pytest.raises(ApprovalExpired):

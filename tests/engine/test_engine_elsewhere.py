@@ -17,7 +17,7 @@ from sk_agents.exceptions import StoreBusy, StoreFull, TealError
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
-from tests.engine.kit import THREAD, USER, Setup, Talk, talking
+from tests.engine.kit import THREAD, UNSWEPT, USER, Setup, Talk, talking
 from tests.patience import seconds
 
 # Timers run in real time, marks grow old by the clock that the test sets.
@@ -103,7 +103,7 @@ async def _next(queue: asyncio.Queue[object], count: int) -> None:
 async def two(at: Path, *script: Turn) -> AsyncIterator[Instances]:
     """Their leases outlast whatever the clock is set to."""
     clock, told = SettableClock(), Told()
-    setup = Setup(script, clock=clock, lease_ttl=1e6, disconnect_grace=SOON, reader_period=SOON)
+    setup = Setup(script, clock=clock, lease_ttl=UNSWEPT, disconnect_grace=SOON, reader_period=SOON)
     path = at / "teal.sqlite"
     async with (
         TellingStore(path, clock, told) as here,

@@ -12,7 +12,17 @@ from sk_agents.engine.models import Effect, RunStatus
 from sk_agents.engine.turns import TextDelta, ToolContext
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import LOOK, FakeTools, tool
-from tests.engine.kit import THREAD, Setup, Talk, endings, kinds, talking, waiting
+from tests.engine.kit import (
+    THREAD,
+    UNSWEPT,
+    Setup,
+    Talk,
+    endings,
+    kinds,
+    still_clock,
+    talking,
+    waiting,
+)
 from tests.patience import seconds
 from tests.requirements import requirement
 
@@ -20,7 +30,7 @@ from tests.requirements import requirement
 @asynccontextmanager
 async def two(at: Path, **fields: Any) -> AsyncIterator[tuple[Talk, Talk]]:
     """Two instances with short leases; the second has a model of its own that says nothing."""
-    setup = Setup(lease_ttl=1.0, **fields)
+    setup = Setup(lease_ttl=1.0, clock=still_clock(), **fields)
     async with talking(at, setup) as a, talking(at, setup, owner="b") as b:
         yield a, b
 
@@ -103,7 +113,7 @@ async def test_engine_that_closes_hands_its_run_over_without_losing_any_of_it(
     tools = FakeTools(tool("Files-look", hang), LOOK if is_streaming else tool("x"))
     script: list[Turn] = [[TextDelta("half"), asyncio.Event()]] if is_streaming else []
     script += [calls(("Files-look", {})), says("done")]
-    setup = Setup(script, tools=tools, lease_ttl=1.0)
+    setup = Setup(script, tools=tools, lease_ttl=1.0, clock=still_clock())
     async with talking(tmp_path, setup) as a:
         await a.say("hello")
         if is_streaming:
@@ -129,8 +139,8 @@ async def logged(at: Path) -> list[Any]:
 
 @asynccontextmanager
 async def without_sweeps(at: Path, **fields: Any) -> AsyncIterator[tuple[Talk, Talk]]:
-    """Two instances whose sweepers do not look again within a test."""
-    setup = Setup(lease_ttl=600.0, **fields)
+    """Two instances that sweep only when they are told to."""
+    setup = Setup(lease_ttl=UNSWEPT, **fields)
     async with talking(at, setup) as a, talking(at, setup, owner="b") as b:
         yield a, b
 

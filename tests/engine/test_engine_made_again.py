@@ -11,7 +11,7 @@ import pytest
 from sk_agents.engine.models import RunStatus
 from sk_agents.exceptions import ThreadNotFound
 from sk_agents.testing.scripted_model import says
-from tests.engine.kit import THREAD, USER, Setup, Talk, endings, talking
+from tests.engine.kit import THREAD, UNSWEPT, USER, Setup, Talk, endings, talking
 from tests.patience import seconds
 
 SECRET = "the deleted secret"
@@ -108,7 +108,7 @@ async def test_owner_that_was_stopped_does_not_touch_the_thread_made_again(
                 yield [piece]
 
     model = Talking()
-    async with two("sqlite", tmp_path, model=model) as (a, b):
+    async with two("sqlite", tmp_path, model=model, lease_ttl=UNSWEPT) as (a, b):
         await b.say(SECRET, run_id="old")
         async with asyncio.timeout(seconds(5)):
             await model.started.wait()
@@ -116,7 +116,7 @@ async def test_owner_that_was_stopped_does_not_touch_the_thread_made_again(
         await b.store.retire("b")
         head = await a.store.thread(THREAD)
         await a.store.delete(THREAD, next_seq=head.next_seq)
-        b.store.renew("b", 15)
+        b.store.renew("b", UNSWEPT)
         await b.say("new", run_id="new")
         assert (await b.ended("new")).status is RunStatus.COMPLETED
         release.set()

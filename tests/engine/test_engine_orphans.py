@@ -1,7 +1,7 @@
 """What an instance makes of threads that another one left: each goes on, ends, or is left alone."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -15,7 +15,7 @@ from sk_agents.engine.events import (
     ToolStarted,
 )
 from sk_agents.engine.log.commits import Absent, Claim, Unchanged
-from sk_agents.engine.models import Effect, NewThread, RunStatus
+from sk_agents.engine.models import Effect, NewThread, RunStatus, Thread
 from sk_agents.engine.run import recovery
 from sk_agents.exceptions import StoreUnavailable
 from sk_agents.persistence.memory.store import MemoryStore
@@ -24,7 +24,7 @@ from sk_agents.testing.commits import new_commit
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine import builders as b
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool
-from tests.engine.kit import THREAD, USER, Setup, endings, talking
+from tests.engine.kit import THREAD, UNSWEPT, USER, Setup, endings, still_clock, talking
 from tests.engine.troubled_store import TroubledStore
 from tests.patience import seconds
 
@@ -129,7 +129,7 @@ async def test_run_that_was_asked_to_stop_is_cancelled_and_no_model_is_asked() -
     ("losses", "status"), [(3, RunStatus.COMPLETED), (4, RunStatus.FAILED)], ids=["third", "fourth"]
 )
 async def test_run_is_taken_up_three_times_and_then_fails(losses: int, status: RunStatus) -> None:
-    store = MemoryStore()
+    store = MemoryStore(clock=still_clock())
     await leave(store, b.started(), b.queued("r2"), losses=losses)
     async with talking(store, script=[says("one"), says("two")], lease_ttl=0.2) as talk:
         run = await talk.ended("r1")
@@ -199,7 +199,7 @@ async def test_damaged_threads_do_not_fill_the_place_of_an_orphan_that_can_be_re
     monkeypatch.setattr(recovery, "BATCH", 2)
     clock = SettableClock()
     store = TroubledStore(clock)
-    async with talking(store, script=[says("fine")], clock=clock, lease_ttl=1e6) as talk:
+    async with talking(store, script=[says("fine")], clock=clock, lease_ttl=UNSWEPT) as talk:
         for number in range(4):
             await leave(store, b.started(), thread=f"damaged-{number}")
             store.damaged.add(f"damaged-{number}")
@@ -211,7 +211,7 @@ async def test_damaged_threads_do_not_fill_the_place_of_an_orphan_that_can_be_re
 
 
 async def test_sweeps_go_on_after_the_store_was_away() -> None:
-    store = TroubledStore()
+    store = TroubledStore(still_clock())
     store.unavailable = 2
     await leave(store, b.started())
     async with talking(store, script=[says("back")], lease_ttl=0.1) as talk:
@@ -220,7 +220,7 @@ async def test_sweeps_go_on_after_the_store_was_away() -> None:
 
 @pytest.mark.parametrize("is_claimed", [False, True])
 async def test_orphan_whose_claim_failed_is_recovered_by_a_later_sweep(is_claimed: bool) -> None:
-    store = TroubledStore()
+    store = TroubledStore(still_clock())
     await leave(store, b.started())
     (store.after_claim if is_claimed else store.before_claim).append(StoreUnavailable())
     async with talking(store, script=[says("back")], lease_ttl=0.2) as talk:
@@ -230,7 +230,7 @@ async def test_orphan_whose_claim_failed_is_recovered_by_a_later_sweep(is_claime
 
 async def test_sweep_of_a_store_that_is_away_says_so() -> None:
     store = TroubledStore()
-    async with talking(store, script=[says("back")], lease_ttl=1e6) as talk:
+    async with talking(store, script=[says("back")], lease_ttl=UNSWEPT) as talk:
         await talk.sweep()
         await leave(store, b.started())
         store.before_claim = [StoreUnavailable()]
@@ -241,7 +241,7 @@ async def test_sweep_of_a_store_that_is_away_says_so() -> None:
 
 
 async def test_orphan_that_could_not_be_marked_is_given_back_and_recovered() -> None:
-    store = TroubledStore()
+    store = TroubledStore(still_clock())
     await leave(store, b.started())
     store.before_commit = [StoreUnavailable()]
     async with talking(store, script=[says("back")], lease_ttl=0.2) as talk:
@@ -269,7 +269,7 @@ async def test_queue_that_was_emptied_while_it_was_claimed_is_given_back() -> No
 async def test_start_that_never_reached_the_store_is_looked_for_only_a_minute() -> None:
     clock = SettableClock()
     store = TroubledStore(clock)
-    async with talking(store, clock=clock, lease_ttl=1e6) as talk:
+    async with talking(store, clock=clock, lease_ttl=UNSWEPT) as talk:
         await talk.sweep()
         store.before_commit = [StoreUnavailable()]
         with pytest.raises(StoreUnavailable):
@@ -295,7 +295,7 @@ async def test_more_orphans_than_are_taken_on_at_once_are_all_recovered() -> Non
 
 
 async def test_answer_is_stored_once_the_store_is_back() -> None:
-    store = TroubledStore()
+    store = TroubledStore(still_clock())
     gate = asyncio.Event()
     script: list[Turn] = [[gate, *says("kept")]]
     async with talking(store, script=script, lease_ttl=0.5) as talk:
@@ -314,7 +314,9 @@ async def test_run_whose_driver_breaks_ends_as_failed_and_the_thread_goes_on() -
 
     policy = FakePolicy(breaks)
     script = [calls(("Files-look", {})), says("again")]
-    async with talking(MemoryStore(), script=script, policy=policy, lease_ttl=0.2) as talk:
+    async with talking(
+        MemoryStore(clock=still_clock()), script=script, policy=policy, lease_ttl=0.2
+    ) as talk:
         run = await talk.ask()
         assert run.failure is not None
         assert run.failure.code == "internal"
@@ -322,7 +324,7 @@ async def test_run_whose_driver_breaks_ends_as_failed_and_the_thread_goes_on() -
 
 
 async def test_run_whose_start_was_stored_but_not_answered_is_driven() -> None:
-    store = TroubledStore()
+    store = TroubledStore(still_clock())
     async with talking(store, script=[says("hello")], lease_ttl=0.5) as talk:
         store.after_commit = [StoreUnavailable()]
         with pytest.raises(StoreUnavailable):
@@ -384,3 +386,55 @@ async def test_instance_that_closes_ends_a_cancelled_run_and_leaves_the_next_to_
         assert len(talk.prompts) == 1
     async with talking(store, setup, owner="b") as there:
         assert (await there.ended("r2")).status is RunStatus.COMPLETED
+
+
+class DrainsAfterLooking(MemoryStore):
+    """Its orphans are asked for, and then the instance is to close."""
+
+    drain: Callable[[], None] = staticmethod(lambda: None)
+
+    async def orphans(self, limit: int = 100) -> Sequence[Thread]:
+        found = await super().orphans(limit)
+        self.drain()
+        return found
+
+
+async def test_orphan_that_was_found_before_the_instance_closed_is_left_to_others() -> None:
+    store = DrainsAfterLooking()
+    async with talking(store, lease_ttl=UNSWEPT) as talk:
+        await talk.sweep()
+        await leave(store, b.started())
+        store.drain = talk.engine.drain
+        await talk.sweep()
+        head = await store.thread(THREAD)
+        assert (head.owner, head.runnable) == ("gone-1", True)
+
+
+async def test_orphan_that_was_claimed_while_the_instance_closed_is_handed_over() -> None:
+    store = TroubledStore()
+    async with talking(store, lease_ttl=UNSWEPT) as talk:
+        await talk.sweep()
+        await leave(store, b.started())
+
+        async def drain() -> None:
+            talk.engine.drain()
+
+        store.on_claim = drain
+        await talk.sweep()
+        await talk.parked()
+        assert (await store.thread(THREAD)).runnable
+        assert talk.prompts == []
+
+
+async def test_run_that_was_started_while_the_instance_closed_is_handed_over() -> None:
+    store = TroubledStore()
+    async with talking(store, lease_ttl=UNSWEPT) as talk:
+
+        async def drain() -> None:
+            talk.engine.drain()
+
+        store.before_such = (lambda commit: isinstance(commit.lease, Claim), drain)
+        await talk.say()
+        await talk.parked()
+        assert (await store.thread(THREAD)).runnable
+        assert talk.prompts == []

@@ -17,14 +17,11 @@ from sk_agents.testing.commits import new_commit
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine import builders as b
 from tests.engine.fake_tools import FakeTools, tool
-from tests.engine.kit import SEND_X, THREAD, USER, Setup, talking, waiting
+from tests.engine.kit import SEND_X, THREAD, UNSWEPT, USER, Setup, talking, waiting
 from tests.engine.test_engine_orphans import leave
 from tests.engine.test_engine_troubles import ClosingModel
 from tests.engine.troubled_store import Hook, TroubledStore
 from tests.patience import seconds
-
-# No sweep and no renewal comes by itself within a test.
-LEASE = 1e5
 
 
 async def delete(store: TroubledStore, thread: str = THREAD) -> None:
@@ -45,9 +42,9 @@ async def test_run_whose_thread_was_deleted_elsewhere_leaves_nothing_to_settle(
     clock, gate = SettableClock(), asyncio.Event()
     store = TroubledStore(clock)
     script: list[Turn] = [[gate, *says("late")], says("new")]
-    async with talking(store, script=script, clock=clock, lease_ttl=LEASE) as talk:
+    async with talking(store, script=script, clock=clock, lease_ttl=UNSWEPT) as talk:
         await talk.say()
-        clock.advance(2 * LEASE)
+        clock.advance(2 * UNSWEPT)
         await delete(store)
         gate.set()
         await until_no_driver(talk)
@@ -82,12 +79,12 @@ async def test_tool_that_asks_in_a_thread_that_was_deleted_elsewhere_is_ended() 
         [calls(("Files-look", {}))],
         FakeTools(tool("Files-look", asks_on)),
         clock=clock,
-        lease_ttl=LEASE,
+        lease_ttl=UNSWEPT,
     )
     async with talking(store, setup) as talk:
         await talk.say()
         await reached.wait()
-        clock.advance(2 * LEASE)
+        clock.advance(2 * UNSWEPT)
         await delete(store)
         go_on.set()
         await until_no_driver(talk)
@@ -110,7 +107,7 @@ class DeletedAtOnce(TroubledStore):
 
 async def test_run_is_not_driven_if_its_thread_was_deleted_at_once() -> None:
     store = DeletedAtOnce()
-    async with talking(store, script=[says("one"), says("two")], lease_ttl=LEASE) as talk:
+    async with talking(store, script=[says("one"), says("two")], lease_ttl=UNSWEPT) as talk:
         await talk.ask()
         await talk.parked()
 
@@ -129,9 +126,11 @@ async def test_run_is_not_driven_if_its_thread_was_deleted_at_once() -> None:
 async def test_model_is_asked_no_more_for_a_thread_that_was_made_again_elsewhere() -> None:
     clock, model = SettableClock(), ClosingModel([[TextDelta("Once"), asyncio.Event()]])
     store = TroubledStore(clock)
-    async with talking(store, model=model, clock=clock, lease_ttl=LEASE) as talk:
+    async with talking(store, model=model, clock=clock, lease_ttl=UNSWEPT) as talk:
         await talk.say()
-        clock.advance(2 * LEASE)
+        async with asyncio.timeout(seconds(10)):
+            await model.was_asked.wait()
+        clock.advance(2 * UNSWEPT)
         await delete(store)
         again = new_commit(THREAD, Absent(NewThread("eve")), *b.turn("r9"))
         await store.commit(again)
@@ -144,7 +143,7 @@ async def test_model_is_asked_no_more_for_a_thread_that_was_made_again_elsewhere
 
 async def test_damaged_thread_keeps_no_other_run_from_being_stopped_from_elsewhere() -> None:
     store = TroubledStore()
-    setup = Setup([[TextDelta("a"), asyncio.Event()]] * 2, lease_ttl=LEASE)
+    setup = Setup([[TextDelta("a"), asyncio.Event()]] * 2, lease_ttl=UNSWEPT)
     async with talking(store, setup) as here, talking(store, setup, owner="b") as there:
         for thread in ("damaged", THREAD):
             await here.say(thread=thread, run_id=f"of-{thread}")
@@ -170,7 +169,7 @@ class HeadsFail(TroubledStore):
 
 async def test_runs_are_looked_at_again_after_the_store_was_away() -> None:
     store = HeadsFail()
-    setup = Setup([[TextDelta("a"), asyncio.Event()]], lease_ttl=LEASE)
+    setup = Setup([[TextDelta("a"), asyncio.Event()]], lease_ttl=UNSWEPT)
     async with talking(store, setup) as here, talking(store, setup, owner="b") as there:
         await here.say()
         store.before_heads = [StoreUnavailable()]
@@ -181,7 +180,7 @@ async def test_runs_are_looked_at_again_after_the_store_was_away() -> None:
 
 async def test_instance_that_finds_its_store_broken_while_it_looks_ends() -> None:
     store = HeadsFail()
-    async with talking(store, script=[[asyncio.Event()]], lease_ttl=LEASE) as talk:
+    async with talking(store, script=[[asyncio.Event()]], lease_ttl=UNSWEPT) as talk:
         await talk.say()
         store.before_heads = [StoreBroken()]
         async with asyncio.timeout(seconds(10)):
@@ -196,7 +195,7 @@ async def test_thread_made_again_while_it_was_claimed_is_driven() -> None:
         await delete(store)
         await leave(store, b.started("r2"))
 
-    async with talking(store, script=[says("again")], lease_ttl=LEASE) as talk:
+    async with talking(store, script=[says("again")], lease_ttl=UNSWEPT) as talk:
         await talk.sweep()
         await leave(store, b.started())
         store.on_claim = make_again
@@ -215,12 +214,12 @@ async def test_orphan_that_is_gone_when_it_is_claimed_is_no_error(
 
     async def other() -> None:
         if happens == "claimed":
-            store.renew("b", LEASE)
+            store.renew("b", UNSWEPT)
             await store.claim(THREAD, "b")
         else:
             await delete(store)
 
-    async with talking(store, lease_ttl=LEASE) as talk:
+    async with talking(store, lease_ttl=UNSWEPT) as talk:
         await talk.sweep()
         await leave(store, b.started())
         store.on_claim = other
@@ -236,7 +235,7 @@ async def test_expiry_whose_past_could_not_be_read_is_acted_on_by_the_next_sweep
     """The commit took the lease; what others had said before it could not be read."""
     clock = SettableClock()
     store = TroubledStore(clock)
-    async with talking(store, script=SEND_X, clock=clock, lease_ttl=1e9) as talk:
+    async with talking(store, script=SEND_X, clock=clock, lease_ttl=UNSWEPT) as talk:
         await waiting(talk)
         await talk.parked()
 

@@ -24,7 +24,7 @@ from sk_agents.exceptions import (
 )
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.fake_tools import LOOK, FakeTools, tool
-from tests.engine.kit import SEND_X, Talk, is_asked_anew, talking, waiting
+from tests.engine.kit import SEND_X, UNSWEPT, Talk, is_asked_anew, talking, waiting
 from tests.engine.late_news import LateNews
 from tests.engine.troubled_store import TroubledStore
 
@@ -220,7 +220,7 @@ async def test_question_that_is_answered_while_it_is_withdrawn_is_no_trouble() -
 
     store = TroubledStore()
     box = FakeTools(tool("Files-look", work))
-    async with talking(store, script=LOOK_X, tools=box, lease_ttl=1e5) as talk:
+    async with talking(store, script=LOOK_X, tools=box, lease_ttl=UNSWEPT) as talk:
         store.before_such = (withdraws, answer)
         await talk.say()
         assert (await talk.ended("r1")).status is RunStatus.COMPLETED

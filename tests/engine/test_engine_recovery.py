@@ -9,10 +9,9 @@ from sk_agents.engine.models import RunStatus
 from sk_agents.engine.run.recovery import MAX_RECOVERIES
 from sk_agents.testing import ScriptedModel, SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
-from tests.engine.kit import Setup, Talk, talking
+from tests.engine.kit import UNSWEPT, Setup, Talk, talking
 from tests.patience import seconds
 
-TTL = 1e5
 LOSSES = 2 * MAX_RECOVERIES
 
 
@@ -20,8 +19,6 @@ LOSSES = 2 * MAX_RECOVERIES
 async def instances(at: Path, setup: Setup) -> AsyncIterator[tuple[Talk, Talk]]:
     """Two that sweep when they are told to: by this clock, any sweep finds all leases run out."""
     async with talking(at, setup) as a, talking(at, setup, owner="b") as b:
-        for talk in (a, b):
-            await talk.engine.parts.sweeper.__aexit__()
         yield a, b
 
 
@@ -38,16 +35,16 @@ async def test_run_that_moves_on_each_time_survives_any_number_of_lost_owners(
     hangs: Turn = [asyncio.Event()]
     script = [hangs, *[calls(("Files-look", {})), hangs] * LOSSES, says("done")]
     clock = SettableClock()
-    setup = Setup(script, clock=clock, lease_ttl=TTL)
+    setup = Setup(script, clock=clock, lease_ttl=UNSWEPT)
     async with instances(tmp_path, setup) as (a, b):
         assert isinstance(a.model, ScriptedModel)
         await a.say()
         await asked(a.model, 1)
         for number in range(LOSSES):
-            clock.advance(2 * TTL)
+            clock.advance(2 * UNSWEPT)
             await (b, a)[number % 2].sweep()
             await asked(a.model, 3 + 2 * number)
-        clock.advance(2 * TTL)
+        clock.advance(2 * UNSWEPT)
         await a.sweep()
         assert (await b.ended("r1")).status is RunStatus.COMPLETED
 
@@ -55,16 +52,16 @@ async def test_run_that_moves_on_each_time_survives_any_number_of_lost_owners(
 async def test_run_that_does_not_move_on_is_given_up(tmp_path: Path) -> None:
     hangs: Turn = [asyncio.Event()]
     clock = SettableClock()
-    setup = Setup([hangs] * 10, clock=clock, lease_ttl=TTL)
+    setup = Setup([hangs] * 10, clock=clock, lease_ttl=UNSWEPT)
     async with instances(tmp_path, setup) as (a, b):
         assert isinstance(a.model, ScriptedModel)
         await a.say()
         for number in range(MAX_RECOVERIES):
             await asked(a.model, 1 + number)
-            clock.advance(2 * TTL)
+            clock.advance(2 * UNSWEPT)
             await (b, a)[number % 2].sweep()
         await asked(a.model, 1 + MAX_RECOVERIES)
-        clock.advance(2 * TTL)
+        clock.advance(2 * UNSWEPT)
         await (b, a)[MAX_RECOVERIES % 2].sweep()
         run = await b.ended("r1")
         assert run.failure is not None

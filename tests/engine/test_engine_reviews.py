@@ -41,7 +41,17 @@ from sk_agents.exceptions import (
 from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool
-from tests.engine.kit import BOUND, SEND_X, USER, Setup, Talk, is_asked_anew, talking, waiting
+from tests.engine.kit import (
+    BOUND,
+    SEND_X,
+    UNSWEPT,
+    USER,
+    Setup,
+    Talk,
+    is_asked_anew,
+    talking,
+    waiting,
+)
 from tests.engine.troubled_store import TroubledStore
 
 FINANCE = frozenset({"group:finance"})
@@ -243,7 +253,7 @@ async def test_right_is_judged_when_the_vote_is_cast(tmp_path: Path) -> None:
 async def test_vote_after_its_time_is_refused_and_the_call_with_it(tmp_path: Path) -> None:
     clock = SettableClock()
     brief = TWO.model_copy(update={"lifetime": 60.0})
-    async with talking(tmp_path, **reviewed(brief, clock=clock, lease_ttl=1e9)) as talk:
+    async with talking(tmp_path, **reviewed(brief, clock=clock, lease_ttl=UNSWEPT)) as talk:
         approval_id = await waiting(talk)
         await vote(talk, approval_id, "bob")
         clock.advance(61)
@@ -261,7 +271,7 @@ async def test_vote_after_its_time_is_refused_and_the_call_with_it(tmp_path: Pat
 async def test_held_review_waits_on_without_a_limit(tmp_path: Path) -> None:
     clock = SettableClock()
     held = TWO.model_copy(update={"lifetime": 60.0, "on_expiry": "hold"})
-    async with talking(tmp_path, **reviewed(held, clock=clock, lease_ttl=1e9)) as talk:
+    async with talking(tmp_path, **reviewed(held, clock=clock, lease_ttl=UNSWEPT)) as talk:
         approval_id = await waiting(talk)
         clock.advance(61)
         # Before the sweeper has seen that its time is over, and after.
@@ -283,7 +293,7 @@ async def test_escalated_review_is_the_other_group_s_and_expires_at_last(tmp_pat
         update={"lifetime": 60.0, "on_expiry": "escalate", "escalate_to": "board"}
     )
     board = frozenset({"group:board"})
-    async with talking(tmp_path, **reviewed(late, clock=clock, lease_ttl=1e9)) as talk:
+    async with talking(tmp_path, **reviewed(late, clock=clock, lease_ttl=UNSWEPT)) as talk:
         approval_id = await waiting(talk)
         await vote(talk, approval_id, "bob")
         clock.advance(61)
@@ -309,7 +319,7 @@ async def test_vote_of_the_group_it_was_escalated_to_completes_the_others(tmp_pa
     late = TWO.model_copy(
         update={"lifetime": 60.0, "on_expiry": "escalate", "escalate_to": "board"}
     )
-    async with talking(tmp_path, **reviewed(late, clock=clock, lease_ttl=1e9)) as talk:
+    async with talking(tmp_path, **reviewed(late, clock=clock, lease_ttl=UNSWEPT)) as talk:
         approval_id = await waiting(talk)
         await vote(talk, approval_id, "bob")
         clock.advance(61)
@@ -324,7 +334,7 @@ async def test_requester_who_does_not_answer_in_time_loses_the_decision_to_a_gro
 ) -> None:
     clock = SettableClock()
     own = Review(lifetime=60.0, on_expiry="escalate", escalate_to="board")
-    async with talking(tmp_path, **reviewed(own, clock=clock, lease_ttl=1e9)) as talk:
+    async with talking(tmp_path, **reviewed(own, clock=clock, lease_ttl=UNSWEPT)) as talk:
         approval_id = await waiting(talk)
         clock.advance(61)
         await talk.sweep()
@@ -567,7 +577,7 @@ async def test_inbox_holds_own_and_others_calls_the_oldest_first(tmp_path: Path)
     mine = FINANCE | {"role:approver"}
     script = [calls(("Mail-send", {"text": str(number)})) for number in range(7)]
     async with talking(
-        tmp_path, **reviewed(wide, script=script, clock=clock, lease_ttl=1e9)
+        tmp_path, **reviewed(wide, script=script, clock=clock, lease_ttl=UNSWEPT)
     ) as talk:
         for number in range(7):
             owner = "bob" if number % 3 == 0 else USER

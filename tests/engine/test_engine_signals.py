@@ -15,12 +15,11 @@ from sk_agents.exceptions import ShuttingDown, StoreUnavailable
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing.scripted_model import Turn, calls, says
-from tests.engine.kit import BOUND, THREAD, Setup, Talk, talking, waiting
+from tests.engine.kit import BOUND, THREAD, UNSWEPT, Setup, Talk, talking, waiting
 from tests.engine.test_engine_store_trouble import failing
 from tests.engine.test_engine_troubles import idle
 from tests.engine.troubled_store import TroubledStore
 
-LEASE = 1e5
 NEVER = 1e6
 
 
@@ -60,7 +59,7 @@ async def seen(talk: Talk, text: str) -> None:
 async def test_other_instances_are_told_of_each_commit_and_of_nothing_else() -> None:
     store, signals = TroubledStore(), TellingSignals()
     script = [calls(("Files-look", {})), says("done"), held()]
-    async with talking(store, script=script, signals=signals, lease_ttl=LEASE) as talk:
+    async with talking(store, script=script, signals=signals, lease_ttl=UNSWEPT) as talk:
         accepted = await talk.say()
         await talk.items(accepted)
         assert len(signals.told) == len(store.commits) == 4
@@ -92,7 +91,7 @@ async def test_readers_of_what_cannot_be_stored_are_told_and_no_other_instance(
 async def test_reader_sees_the_text_of_a_run_that_is_taken_over_here() -> None:
     """It waits while nobody drives the run, and listens once this instance does."""
     store = MemoryStore()
-    setup = Setup([calls(("Mail-send", {})), held("Again")], lease_ttl=LEASE)
+    setup = Setup([calls(("Mail-send", {})), held("Again")], lease_ttl=UNSWEPT)
     async with talking(store, setup) as there, talking(store, setup, owner="b") as here:
         approval_id = await waiting(there)
         await there.parked()
@@ -106,7 +105,7 @@ async def test_reader_sees_the_text_of_a_run_that_is_taken_over_here() -> None:
 
 async def test_what_another_instance_has_stored_reaches_readers_with_the_next_look() -> None:
     store = MemoryStore()
-    setup = Setup([held()], lease_ttl=LEASE)
+    setup = Setup([held()], lease_ttl=UNSWEPT)
     async with talking(store, setup) as here, talking(store, setup, owner="b") as there:
         accepted = await here.say()
         reader = asyncio.ensure_future(here.items(accepted))
@@ -122,7 +121,7 @@ async def test_what_another_instance_has_stored_reaches_readers_with_the_next_lo
 
 async def test_instance_looks_at_a_thread_at_once_when_it_is_told_of_a_commit() -> None:
     store, signals = TroubledStore(), LocalSignals()
-    setup = Setup([held(), held()], lease_ttl=LEASE)
+    setup = Setup([held(), held()], lease_ttl=UNSWEPT)
     async with (
         talking(store, setup, signals=signals) as here,
         talking(store, setup, owner="b") as there,

@@ -30,7 +30,18 @@ from sk_agents.redaction import HIDDEN, Redactor
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.builders import answered, ended, log, proposed, started
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool
-from tests.engine.kit import SEND_X, THREAD, USER, Setup, Talk, endings, kinds, talking, waiting
+from tests.engine.kit import (
+    SEND_X,
+    THREAD,
+    USER,
+    Setup,
+    Talk,
+    endings,
+    kinds,
+    still_clock,
+    talking,
+    waiting,
+)
 from tests.engine.openai_rules import problems
 from tests.engine.test_engine_cancel import Gate, streaming
 from tests.patience import seconds
@@ -244,6 +255,7 @@ async def test_message_to_another_instance_reaches_the_one_that_drives(tmp_path:
     gate = Gate()
     setup = Setup(
         lease_ttl=1.0,
+        clock=still_clock(),
         tools=FakeTools(tool("Files-look", gate)),
         script=[calls(("Files-look", {})), says("ok")],
     )
@@ -369,6 +381,7 @@ async def test_step_stop_at_another_instance_ends_the_run_here(tmp_path: Path) -
     gate = Gate()
     setup = Setup(
         lease_ttl=1.0,
+        clock=still_clock(),
         tools=FakeTools(tool("Files-look", gate)),
         script=[calls(("Files-look", {})), says("never")],
     )

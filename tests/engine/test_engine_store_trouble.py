@@ -14,7 +14,7 @@ from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.events import Answered, Failed, LogEvent, ToolFinished
 from sk_agents.engine.log.commits import Commit, Committed
 from sk_agents.engine.models import RunStatus
-from sk_agents.engine.ports import Signals
+from sk_agents.engine.ports import Clock, Signals
 from sk_agents.engine.run import driver
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
@@ -27,7 +27,7 @@ from sk_agents.exceptions import (
     TealError,
 )
 from sk_agents.persistence.sqlite.store import SqliteStore
-from sk_agents.testing import ScriptedModel
+from sk_agents.testing import ScriptedModel, SettableClock
 from sk_agents.testing.scripted_model import calls, says
 from tests.engine.kit import Setup, Talk, kinds, talking
 from tests.patience import seconds
@@ -39,8 +39,10 @@ TROUBLES = [(StoreFull, 2), (StoreUnavailable, 2), (StoreBusy, 2), (CommitOutcom
 class FailingStore(SqliteStore):
     """Refuses commits that hold such an event, as often as it is told to; `None` is for ever."""
 
-    def __init__(self, path: Path, kind: type[LogEvent] = Answered) -> None:
-        super().__init__(path / "teal.sqlite")
+    def __init__(
+        self, path: Path, kind: type[LogEvent] = Answered, clock: Clock | None = None
+    ) -> None:
+        super().__init__(path / "teal.sqlite", clock=clock)
         self._kind = kind
         self.error: type[TealError] = StoreFull
         self.left: int | None = 0
@@ -224,8 +226,9 @@ async def test_broken_store_leaves_its_runs_and_readers_to_other_instances(
 ) -> None:
     gate = asyncio.Event()
     script = [[gate, *says("lost")], says("kept")]
-    setup = Setup(script, lease_ttl=1.0)
-    async with FailingStore(tmp_path) as store, talking(store, setup) as a:
+    clock = SettableClock()
+    setup = Setup(script, clock=clock, lease_ttl=1.0)
+    async with FailingStore(tmp_path, clock=clock) as store, talking(store, setup) as a:
         accepted = await a.say()
         assert isinstance(a.model, ScriptedModel)
         reader = asyncio.create_task(a.items(accepted))
@@ -242,6 +245,7 @@ async def test_broken_store_leaves_its_runs_and_readers_to_other_instances(
             await a.engine.ping()
         with pytest.raises(ShuttingDown):
             await a.say("more", thread="u")
+        clock.advance(2.0)
         async with talking(tmp_path, setup, owner="b") as b:
             run = await b.ended("r1")
             assert run.answer is not None and run.answer.content == "kept"

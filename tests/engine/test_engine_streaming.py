@@ -23,7 +23,7 @@ from sk_agents.exceptions import ModelInterrupted, RunNotFound, ShuttingDown
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing.scripted_model import Step, Turn, calls, says
 from tests.engine.fake_tools import FakeTools, tool
-from tests.engine.kit import BOUND, THREAD, Setup, Talk, kinds, talking
+from tests.engine.kit import BOUND, THREAD, UNSWEPT, Setup, Talk, kinds, talking
 from tests.engine.test_engine_troubles import idle
 from tests.engine.troubled_store import TroubledStore
 from tests.patience import seconds
@@ -227,7 +227,7 @@ async def test_result_is_waited_for_as_long_as_is_said_and_no_longer(tmp_path: P
 async def test_result_of_a_run_that_is_driven_here_comes_without_asking_the_store() -> None:
     store = TroubledStore()
     gates, turn = gated("Hel", "lo")
-    async with talking(store, script=[turn], lease_ttl=1e5) as talk:
+    async with talking(store, script=[turn], lease_ttl=UNSWEPT) as talk:
         accepted = await talk.say()
         waiting = asyncio.ensure_future(talk.result(accepted))
         await idle()
@@ -242,7 +242,8 @@ async def test_result_of_a_run_that_is_driven_here_comes_without_asking_the_stor
 async def test_result_of_an_unknown_run_or_at_a_closing_instance_is_refused() -> None:
     _, turn = gated("Hello")
     store = MemoryStore()
-    setup = Setup([turn])
+    # The other one leaves alone what the first one leaves when it closes.
+    setup = Setup([turn], lease_ttl=UNSWEPT)
     async with talking(store, setup) as talk, talking(store, setup, owner="b") as other:
         accepted = await talk.say()
         with pytest.raises(RunNotFound):

@@ -27,11 +27,9 @@ from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing import ScriptedModel, SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool
-from tests.engine.kit import SEND_X, THREAD, USER, Setup, talking
+from tests.engine.kit import SEND_X, THREAD, UNSWEPT, USER, Setup, still_clock, talking
 from tests.engine.troubled_store import TroubledStore
 from tests.patience import seconds
-
-LEASE = 1000.0
 
 
 class Gate:
@@ -73,7 +71,7 @@ async def test_start_of_unknown_outcome_is_sent_again_and_starts_one_run(is_stor
 
 
 async def test_start_whose_outcome_stays_unknown_is_an_error_and_the_run_goes_on() -> None:
-    store = TroubledStore()
+    store = TroubledStore(still_clock())
     store.after_commit = [CommitOutcomeUnknown()] * 4
     async with talking(store, script=[says("once")], lease_ttl=0.2) as talk:
         with pytest.raises(CommitOutcomeUnknown):
@@ -83,8 +81,9 @@ async def test_start_whose_outcome_stays_unknown_is_an_error_and_the_run_goes_on
 
 
 async def test_decision_that_was_stored_but_not_learned_is_acted_on() -> None:
-    store = TroubledStore()
-    async with talking(store, script=SEND_X, lease_ttl=0.5) as talk:
+    clock = still_clock()
+    store = TroubledStore(clock)
+    async with talking(store, script=SEND_X, clock=clock, lease_ttl=0.5) as talk:
         await talk.ask()
         await talk.parked()
         (approval_id,) = await talk.approvals("r1")
@@ -100,12 +99,9 @@ async def test_tool_is_not_started_under_a_lease_that_may_have_run_out() -> None
     store = TroubledStore(clock)
     script: list[Turn] = [[asked, *calls(("Mail-send", {}))], says("never")]
     policy = FakePolicy(lambda call: "allow")
-    async with talking(store, script=script, policy=policy, clock=clock, lease_ttl=LEASE) as talk:
-        # The engine's own first sweep would take the run over if it came after the clock's step.
-        await talk.sweep()
-        await idle()
+    async with talking(store, script=script, policy=policy, clock=clock, lease_ttl=UNSWEPT) as talk:
         await talk.say()
-        clock.advance(LEASE)
+        clock.advance(UNSWEPT)
         store.silent = {"a"}
         asked.set()
         await talk.until(lambda state: bool(state.run("r1").calls))
@@ -126,12 +122,12 @@ async def test_result_of_a_tool_whose_run_was_taken_over_is_shown_to_who_decides
     """Also if its owner learns of that before the tool has ended."""
     clock, gate = SettableClock(), Gate()
     store = TroubledStore(clock)
-    setup = sending(gate, says("done"), clock=clock, lease_ttl=LEASE)
+    setup = sending(gate, says("done"), clock=clock, lease_ttl=UNSWEPT)
     async with talking(store, setup) as a, talking(store, setup, owner="b") as b:
         await a.say()
         await gate.wait()
         store.silent = {"a"}
-        clock.advance(2 * LEASE)
+        clock.advance(2 * UNSWEPT)
         assert await b.engine.parts.services.lease.freshen()
         await b.sweep()
         await b.until(lambda state: bool(state.run("r1").pending_approvals))
@@ -154,11 +150,11 @@ async def test_harmless_tool_of_a_run_that_was_taken_over_is_ended_and_started_t
     store = TroubledStore(clock)
     tools = FakeTools(tool("Files-look", gate))
     script = [calls(("Files-look", {})), says("done")]
-    setup = Setup(script, tools, clock=clock, lease_ttl=LEASE)
+    setup = Setup(script, tools, clock=clock, lease_ttl=UNSWEPT)
     async with talking(store, setup) as a, talking(store, setup, owner="b") as b:
         await a.say()
         await gate.wait()
-        clock.advance(2 * LEASE)
+        clock.advance(2 * UNSWEPT)
         assert await b.engine.parts.services.lease.freshen()
         await b.sweep()
         await a.engine.parts.follower.look()
@@ -171,13 +167,14 @@ async def test_harmless_tool_of_a_run_that_was_taken_over_is_ended_and_started_t
 
 
 class ClosingModel(ScriptedModel):
-    """Says that its stream was closed."""
+    """Says that it was asked, and that its stream was closed."""
 
     def __init__(self, script: Sequence[Turn]) -> None:
         super().__init__(script)
-        self.was_closed = asyncio.Event()
+        self.was_asked, self.was_closed = asyncio.Event(), asyncio.Event()
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece], None]:
+        self.was_asked.set()
         async with aclosing(super().stream(prompt)) as pieces:
             try:
                 async for some in pieces:
@@ -190,10 +187,14 @@ async def test_model_is_asked_no_more_for_a_run_that_another_instance_has_claime
     """The claim alone says so: the new owner has written nothing yet."""
     clock, model = SettableClock(), ClosingModel([[TextDelta("Once"), asyncio.Event()]])
     store = TroubledStore(clock)
-    async with talking(store, model=model, clock=clock, lease_ttl=LEASE) as talk:
+    async with talking(store, model=model, clock=clock, lease_ttl=UNSWEPT) as talk:
         await talk.say()
+        async with asyncio.timeout(seconds(10)):
+            await model.was_asked.wait()
         before = await talk.log()
-        clock.advance(2 * LEASE)
+        clock.advance(2 * UNSWEPT)
+        # Without a live owner it would be an orphan, which this instance takes back.
+        store.renew("b", UNSWEPT)
         await store.claim(THREAD, "b")
         async with asyncio.timeout(seconds(10)):
             await model.was_closed.wait()
@@ -467,8 +468,9 @@ async def test_thread_made_again_is_driven_although_the_driver_of_the_deleted_on
 
 
 async def test_run_waits_for_its_user_although_the_chat_is_named_while_it_is_parked() -> None:
-    store = TroubledStore()
-    async with talking(store, script=SEND_X, lease_ttl=0.5) as talk:
+    clock = still_clock()
+    store = TroubledStore(clock)
+    async with talking(store, script=SEND_X, clock=clock, lease_ttl=0.5) as talk:
 
         async def rename() -> None:
             await talk.engine.catalog.label(THREAD, USER, {"title": "Mail"})
@@ -488,7 +490,7 @@ async def test_run_waits_for_its_user_although_the_chat_is_named_while_it_is_par
 async def test_what_is_said_while_calls_are_stored_is_heard_before_their_tools_start(
     is_cancelled: bool,
 ) -> None:
-    store = TroubledStore()
+    store = TroubledStore(still_clock())
     script = [calls(("Files-look", {"text": "x"})), says("done")]
     async with talking(store, script=script, lease_ttl=0.5) as talk:
 

@@ -71,7 +71,7 @@ class Drivers:
         await self.titling.close()
 
     def drain(self) -> None:
-        """Drive no further run, and ask every driver to hand over."""
+        """Ask every driver to hand over, and each that begins from now on."""
         self.draining = True
         for driver in list(self._tasks):
             driver.drain()
@@ -154,7 +154,7 @@ class Drivers:
             if driver.epoch >= head.epoch and not driver.is_outdated:
                 return
             # It lost the thread and only waits for its last tools; the thread has come back to us.
-        if head.owner != self._services.owner or head.active_run is None or self.draining:
+        if head.owner != self._services.owner or head.active_run is None:
             return
         if known.is_deleted:
             # Its driver would end at once.
@@ -167,6 +167,9 @@ class Drivers:
         self._drivers[thread_id] = driver
         self._tasks[driver] = task
         task.add_done_callback(lambda done: self._finished(driver, done))
+        if self.draining:
+            # Its lease was on its way when we were asked to drain: it hands the run over at once.
+            driver.drain()
 
     def _finished(self, driver: Driver, task: asyncio.Task[None]) -> None:
         thread_id = driver.thread_id

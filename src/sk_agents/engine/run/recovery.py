@@ -68,7 +68,7 @@ class Sweeper(BackgroundTask):
         store = self._services.store
         await self._each(self._resolve_lease, self._undriven_leases())
         if self._drivers.draining:
-            # What is claimed now would not be driven until this instance has ended.
+            # What is claimed now would be handed over at once.
             return
         await self._each(self._expire, await store.overdue("approval", BATCH))
         orphans = [
@@ -123,6 +123,8 @@ class Sweeper(BackgroundTask):
         if is_given_back and head.thread_id in self._drivers.kept_headers:
             is_given_back = False
         if is_given_back and not self._is_left(head, HEADER_SECONDS):
+            return
+        if self._drivers.draining:
             return
         claimed = await self._services.claim(known)
         failpoint("claimed")
