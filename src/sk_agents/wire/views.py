@@ -50,7 +50,7 @@ class DecisionView(WireModel):
 
 
 class SharedTurn(WireModel):
-    """What was said and answered before a call, for those who decide about it."""
+    """A message that the agent had before a call, and its answer, for those who decide about it."""
 
     user_message: str
     answer: str | None = None
