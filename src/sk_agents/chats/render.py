@@ -515,7 +515,6 @@ def interaction_view(
         **dict(plain),
         agent=run.agent or thread.agent,
         items=tuple(_items(run.message)) if run.message else (),
-        edits=run.edits,
         superseded=not visible,
         usage=UsageView(**usage_payload(run.usage)),
         cost=CostView(**cost_payload(run.usage.cost)) if run.usage.cost else None,
