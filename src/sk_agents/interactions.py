@@ -78,6 +78,7 @@ def interaction_of(state: ThreadState, run_id: str, *, with_state: bool = True) 
         created_at=spelled_time(run.created_at),
         completed_at=spelled_time(run.completed_at) if run.completed_at else None,
         parent_id=run.parent_run,
+        edits=run.edits,
         steering=tuple(_steering(run)) if run.steering else (),
     )
 

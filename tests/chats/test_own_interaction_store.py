@@ -160,6 +160,32 @@ async def test_class_gets_each_interaction_at_its_end_with_its_state(
     assert (kept[waiting]["status"], kept[waiting]["parent_id"]) == ("CANCELLED", first)
 
 
+async def test_first_message_that_was_edited_is_restored_as_a_branch_of_its_own(
+    tmp_path: Path, folder: Path, module: str
+) -> None:
+    script = [says("one"), says("two"), says("three"), says("four")]
+    async with serving(tmp_path / "a", script, **named(module)) as served:
+        first = id_of(await served.say("My name is Eve"))
+        body = {"new_user_message": "My name is Ada"}
+        url = f"/chats/c/interactions/{first}"
+        edited = id_of(await served.read("POST", f"{url}/edit", json=body))
+        again = id_of(await served.read("POST", f"{url[: -len(first)]}{edited}/regenerate"))
+        await served.say("And yours?")
+        before = await served.get("/chats/c?include=superseded")
+        await until(lambda: len(kept_in(folder)) == 4)
+    async with serving(tmp_path / "b", [says("Teal.")], **named(module)) as served:
+        after = await served.get("/chats/c?include=superseded")
+        await served.say("Who am I?")
+        prompt = served.model.requests[-1]["messages"]
+    place = ("id", "parent_id", "edits", "superseded")
+    assert [[one[key] for key in place] for one in after["interactions"]] == [
+        [one[key] for key in place] for one in before["interactions"]
+    ]
+    assert {one["edits"] for one in after["interactions"]} == {None, first, edited}
+    assert [one["id"] for one in after["interactions"] if not one["superseded"]][0] == again
+    assert "Eve" not in str(prompt)
+
+
 async def test_class_that_is_away_stops_no_turn_and_gets_everything_later(
     tmp_path: Path, folder: Path, module: str, caplog: pytest.LogCaptureFixture
 ) -> None:

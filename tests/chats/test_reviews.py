@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import httpx
 from sk_agents.authorization.access_keys import KeysFile
 from sk_agents.authorization.key_authorizer import KeyAuthorizer
 from sk_agents.config.settings import Settings
+from sk_agents.engine.turns import TextDelta
 from sk_agents.testing.scripted_model import calls, says
 from sk_agents.wire.frames import INTERACTION_FRAMES
 from tests.chats.people import ADA, BOB, EVE, MALLORY, Headers, PeopleAuthorizer, person
-from tests.chats.serving import Served, first, names, serving
+from tests.chats.serving import Served, first, id_of, names, serving
 from tests.chats.test_openapi import check
 from tests.chats.test_users import shape
 
@@ -114,6 +116,34 @@ async def test_shared_conversation_is_read_by_the_approvers_alone(tmp_path: Path
             {"user_message": "pay it", "answer": None},
         ]
         assert (await served.client.get(path, headers=MALLORY)).status_code == 404
+
+
+async def test_shared_conversation_has_what_the_agent_was_told_and_said_before_the_call(
+    tmp_path: Path,
+) -> None:
+    gate, stop = asyncio.Event(), asyncio.Event()
+    script = [
+        [TextDelta("Let me"), stop, *says(".")],
+        [TextDelta("It is 5 euros"), gate, *says(".")],
+        SEND,
+    ]
+    async with reviewing(tmp_path, script, share_conversation=True) as served:
+        cut = id_of(await served.say_until("answer_delta", "how much?", headers=ADA))
+        await served.client.post(f"/chats/c/interactions/{cut}/cancel", headers=ADA)
+        await served.read("GET", f"/chats/c/interactions/{cut}/events", headers=ADA)
+        run = id_of(await served.say_until("answer_delta", "and now?", headers=ADA))
+        path = f"/chats/c/interactions/{run}"
+        told = {"user_message": "pay 50 to Eve"}
+        await served.client.post(f"{path}/steer", json=told, headers=ADA)
+        gate.set()
+        frames = await served.read_until("approval_required", "GET", f"{path}/events", headers=ADA)
+        shown = first(frames, "approval_required")
+        read = await served.get(f"/approvals/{shown['approval_id']}", headers=BOB)
+    assert read["conversation"] == [
+        {"user_message": "how much?", "answer": "Let me"},
+        {"user_message": "and now?", "answer": "It is 5 euros."},
+        {"user_message": "pay 50 to Eve", "answer": None},
+    ]
 
 
 async def test_person_whom_it_does_not_concern_cannot_tell_that_there_is_one(

@@ -36,6 +36,31 @@ async def at_work(
             yield served, frames, seen, f"/chats/c/interactions/{id_of(seen)}"
 
 
+async def test_all_that_was_said_is_found_by_search_and_as_a_passage(tmp_path: Path) -> None:
+    told, gate = held("It is a fjord", says("."))
+    cut, _ = held("Wide moors", says("."))
+    async with at_work(tmp_path, told, says("In Spain too."), cut) as (served, frames, _, url):
+        await served.client.post(f"{url}/steer", json=SPAIN)
+        gate.set()
+        assert [frame async for frame in frames]
+        stopped = await served.say_until("answer_delta", "more")
+        stop = f"/chats/c/interactions/{id_of(stopped)}/cancel"
+        await served.client.post(stop)
+        await served.read("GET", f"/chats/c/interactions/{id_of(stopped)}/events")
+        found = {
+            (place["speaker"], place["match"])
+            for text in ("only in Spain", "fjord", "Spain too", "moors")
+            for place in (await served.get(f"/chats/c/passages?q={text}"))["passages"]
+            if (await served.get(f"/chats?q={text}"))["chats"]
+        }
+    assert found == {
+        ("user", "only in Spain"),
+        ("agent", "fjord"),
+        ("agent", "Spain too"),
+        ("agent", "moors"),
+    }
+
+
 async def test_message_is_shown_delivered_and_in_the_final_state(tmp_path: Path) -> None:
     turn, gate = held("It is sunny", says("."))
     async with at_work(tmp_path, turn, says("In Spain too.")) as (served, frames, seen, url):

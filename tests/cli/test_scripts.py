@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sk_agents.client import SyncTeal
 from tests.cli.house import Served, command, environment, run, serving, write_agent
 from tests.patience import seconds
 
@@ -189,6 +190,22 @@ def test_chats_are_listed_searched_shown_renamed_and_deleted(served: Served) -> 
     served.answer("chats", "delete", "kept", "--yes")
     gone = served.run("chats", "show", "kept")
     assert (gone.returncode, "404" in gone.stderr) == (1, True)
+
+
+def test_what_the_agent_was_told_is_shown_where_it_was_said(served: Served) -> None:
+    approval = waiting_approval(served, "told")
+    with SyncTeal(served.url) as teal:
+        (asked,) = [one for one in teal.approvals() if one.approval_id == approval]
+        teal.chat("told").steer(asked.interaction_id, "and be brief")
+    assert "> and be brief\n(not delivered)\n" in served.answer("chats", "show", "told")
+    served.answer("approvals", "approve", approval)
+    end_of(served, "told")
+    shown = served.answer("chats", "show", "told")
+    order = [
+        shown.index(text) for text in ("> send it", "> and be brief", "→ Mail-send", "You said")
+    ]
+    assert order == sorted(order)
+    assert "not delivered" not in shown
 
 
 def test_answer_is_rated_shown_and_exported(served: Served, tmp_path: Path) -> None:

@@ -167,6 +167,26 @@ async def test_remembered_approval_lets_later_calls_run_and_is_cited(
             assert len(started) == 2
 
 
+async def test_remembered_approval_does_not_cover_the_tool_once_it_was_changed(
+    tmp_path: Path,
+) -> None:
+    again = calls(("Mail-send", {"text": "y"}))
+    script = [*SEND_X[:1], says("one"), again, says("two"), again, says("three")]
+    async with talking(tmp_path, script=script) as talk:
+        await talk.decide(await waiting(talk), remember="thread")
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        talk.tools.redefine("Mail-send", "d2")
+        assert (await talk.ask("more", run_id="r2")).status is RunStatus.WAITING
+        (approval_id,) = await talk.approvals("r2")
+        await talk.decide(approval_id, run_id="r2", remember="thread")
+        assert (await talk.ended("r2")).status is RunStatus.COMPLETED
+        assert (await talk.ask("and more")).status is RunStatus.COMPLETED
+        first, of_changed = (await talk.until(lambda state: True)).grants
+        started = [e for e in await talk.log() if isinstance(e, ToolStarted)]
+        assert [e.grant_id for e in started] == [None, None, of_changed]
+        assert first != of_changed
+
+
 async def test_four_refusals_are_told_apart(tmp_path: Path) -> None:
     def rule(call: ToolCall) -> Verdict | None:
         return "deny" if call.arguments.get("text") == "policy" else None

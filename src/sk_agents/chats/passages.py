@@ -34,11 +34,13 @@ async def passages(state: ThreadState, text: str, limit: int) -> list[PassageVie
 def _said(run: Run) -> Iterator[tuple[str, str]]:
     if run.message is not None:
         yield "user", run.message.text
+    for steering in run.steering:
+        yield "user", steering.said.content
     for thought in run.thoughts:
         if thought.spoken:
             yield "agent", thought.content
-    if run.answer is not None:
-        yield "agent", run.answer.content
+    if run.last_words is not None:
+        yield "agent", run.last_words
 
 
 def _place(said: str, text: str) -> tuple[int, int] | None:

@@ -515,7 +515,6 @@ def interaction_view(
         **dict(plain),
         agent=run.agent or thread.agent,
         items=tuple(_items(run.message)) if run.message else (),
-        edits=run.edits,
         superseded=not visible,
         usage=UsageView(**usage_payload(run.usage)),
         cost=CostView(**cost_payload(run.usage.cost)) if run.usage.cost else None,
@@ -560,15 +559,32 @@ def shared_view(asked: Asked, state: ThreadState, caller: Caller) -> ApprovalVie
     view = asked_view(asked, caller)
     if view.review is None or not view.review.share_conversation:
         return view
-    turns = state.path(asked.run.run_id)[-SHARED_TURNS:]
-    shared = tuple(
-        SharedTurn(
-            user_message=run.message.text if run.message else "",
-            answer=run.answer.content if run.answer else None,
-        )
-        for run in turns
-    )
-    return view.model_copy(update={"conversation": shared})
+    runs = state.path(asked.run.run_id)[-SHARED_TURNS:]
+    shared = [turn for run in runs for turn in _shared_turns(run)]
+    return view.model_copy(update={"conversation": tuple(shared[-SHARED_TURNS:])})
+
+
+def _shared_turns(run: Run) -> Iterator[SharedTurn]:
+    """What the model was told while it worked is a turn of its own: it may have led to the call."""
+    message, answers = run.message.text if run.message else "", list(_spoken(run))
+    for steering in run.delivered:
+        assert steering.delivery is not None
+        number = steering.delivery.round
+        before = [text for round, text in answers if round < number]
+        answers = answers[len(before) :]
+        yield SharedTurn(user_message=message, answer="\n\n".join(before) or None)
+        message = steering.said.content
+    rest = [text for _, text in answers]
+    yield SharedTurn(user_message=message, answer="\n\n".join(rest) or None)
+
+
+def _spoken(run: Run) -> Iterator[tuple[int, str]]:
+    """What the agent has said to the user, each with its round of the model."""
+    for thought in run.thoughts:
+        if thought.spoken:
+            yield thought.round, thought.content
+    if run.last_words:
+        yield run.next_round, run.last_words
 
 
 def _may_decide(asked: Asked, caller: Caller) -> bool:

@@ -226,13 +226,20 @@ class EventPrinter:
 def print_past(screen: Screen, interaction: Interaction) -> None:
     """The message and the answer of an interaction that is over, without its tools."""
     screen.line(f"> {interaction.user_message}", STRONG)
-    for said in interaction.steering:
-        screen.line(f"> {said.content}", STRONG)
-        if not said.delivered:
-            screen.note("not delivered")
+    print_told(screen, interaction)
     if interaction.answer is not None:
         screen.answer(interaction.answer)
     print_end(screen, interaction)
+
+
+def print_told(screen: Screen, interaction: Interaction, place: int | None = None) -> None:
+    """What the user said while it was at work; with `place`, just before that event of it."""
+    for said in interaction.steering:
+        if place not in (None, said.after_events):
+            continue
+        screen.line(f"> {said.content}", STRONG)
+        if not said.delivered:
+            screen.note("not delivered")
 
 
 def print_end(screen: Screen, interaction: Interaction) -> None:

@@ -18,6 +18,8 @@ from sk_agents.client import TealClient
 
 WIDTH = 96
 MAX_NAME = 60
+# A call that nobody decided about in time did not run, either.
+DECIDED = {"approved": "approved", "rejected": "rejected", "expired": "rejected"}
 TEMPLATE = '''"""{title}
 
 Written by `teal export-test` from a run of {date}:
@@ -86,6 +88,7 @@ def recorded(
     turns: dict[int, dict[str, Any]] = {}
     calls: dict[str, dict[str, Any]] = {}
     said: dict[str, str] = {}
+    kinds: dict[str, str] = {}
     for event in events:
         match event["type"]:
             case "run_started" | "run_queued":
@@ -105,8 +108,12 @@ def recorded(
                 call = _call(event)
                 calls[event["call_id"]] = call
                 turns.setdefault(event["round"], {}).setdefault("calls", []).append(call)
-            case "approval_decided" if event["outcome"] in {"approved", "rejected"}:
-                _decide(calls[event["call_id"]], event)
+            case "approval_requested":
+                kinds[event["approval_id"]] = event["kind"]
+            case "approval_decided" if event["outcome"] in DECIDED:
+                _decide(calls[event["call_id"]], event, kinds.get(event["approval_id"] or ""))
+            case "tool_started" if event.get("grant_id"):
+                calls[event["call_id"]]["remembered"] = True
             case "tool_finished":
                 _finish(calls[event["call_id"]], event)
             case "answered":
@@ -181,14 +188,20 @@ def _call(event: Mapping[str, Any]) -> dict[str, Any]:
         call["arguments"] = event["arguments"]
     if event.get("problem"):
         call["problem"] = event["problem"]
+    if event.get("budget"):
+        call["near_budget"] = True
     return call
 
 
-def _decide(call: dict[str, Any], event: Mapping[str, Any]) -> None:
+def _decide(call: dict[str, Any], event: Mapping[str, Any], kind: str | None) -> None:
     """A decision of another kind, about an outcome or a question, is part of the result."""
-    if event.get("choice") is not None or event.get("answer") is not None:
+    if kind == "question" and event.get("answer") is not None:
+        call["answer"] = event["answer"]
+    if kind == "auth" and event["outcome"] != "approved":
+        call["declined"] = True
+    if kind not in ("tool", None):
         return
-    call["decision"] = event["outcome"]
+    call["decision"] = DECIDED[event["outcome"]]
     for name in ("message", "edited_arguments"):
         if event.get(name) is not None:
             call[name] = event[name]

@@ -20,6 +20,7 @@ from sk_agents.cli.event_printer import (
     money_text,
     print_approval,
     print_end,
+    print_told,
 )
 from sk_agents.cli.options import Exit
 from sk_agents.cli.safe_text import one_line
@@ -262,10 +263,12 @@ async def show_chat(chat: Chat, *, superseded: bool, as_json: bool) -> None:
     for interaction in interactions:
         screen.line(f"> {interaction.user_message}", STRONG)
         printer = EventPrinter(screen, whole_results=True)
-        for event in interaction.agent_events:
+        for place, event in enumerate(interaction.agent_events):
+            print_told(screen, interaction, place)
             printer.print(event)
             if isinstance(event, Answer):
                 screen.line()
+        print_told(screen, interaction, len(interaction.agent_events))
         print_end(screen, interaction)
         for approval in interaction.approvals:
             print_approval(screen, approval)

@@ -321,6 +321,8 @@ class GrantChanged(ThreadEvent):
     scope: Literal["run", "thread"]
     granted: bool
     changed_by: str | None = None
+    # Of the tool it was given for; absent in logs of earlier versions.
+    definition_digest: str | None = None
 
 
 class BranchChanged(ThreadEvent):

@@ -11,7 +11,7 @@ import json
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
@@ -128,7 +128,9 @@ class StoredInteractions(InteractionStore):
                 return
             if state.active_run is not None or state.queue:
                 raise errors.ThreadBusy(run_id=state.active_run)
-            events = tuple(_events_of(interaction, _parent(interaction, state)))
+            events = tuple(
+                _events_of(interaction, _parent(interaction, state.runs, state.head_run))
+            )
             guard: Guard = Unchanged(state.next_seq)
             if state.next_seq == 1:
                 new = NewThread(self._user_id, wire_id=chat_id, surface=SURFACE, agent=self._agent)
@@ -227,16 +229,17 @@ def past_of(interactions: Iterable[Interaction]) -> Iterator[Event]:
     """
     known: list[str] = []
     for interaction in interactions:
-        parent = interaction.parent_id
-        if parent not in known:
-            parent = known[-1] if known else None
-        yield from _events_of(interaction, parent)
+        last = known[-1] if known else None
+        yield from _events_of(interaction, _parent(interaction, known, last))
         known.append(interaction.id)
 
 
-def _parent(interaction: Interaction, state: ThreadState) -> str | None:
+def _parent(interaction: Interaction, known: Container[str], last: str | None) -> str | None:
+    """One that was made from another and names no parent was the first message said otherwise."""
     named = interaction.parent_id
-    return named if named in state.runs else state.head_run
+    if named in known or (named is None and interaction.edits is not None):
+        return named
+    return last
 
 
 def _events_of(interaction: Interaction, parent: str | None) -> Iterator[Event]:
@@ -250,7 +253,9 @@ def _events_of(interaction: Interaction, parent: str | None) -> Iterator[Event]:
         raise errors.InvalidInput("Only an interaction that has ended can be saved.")
     run_id, began = interaction.id, _time(interaction.created_at)
     message = UserInput(parts=(Part(content=interaction.user_message),))
-    yield RunStarted(run_id=run_id, at=began, message=message, parent_run=parent)
+    yield RunStarted(
+        run_id=run_id, at=began, message=message, parent_run=parent, edits=interaction.edits
+    )
     for event in _steps(interaction):
         yield event.model_copy(update={"run_id": run_id, "at": began})
     ended = _time(interaction.completed_at)
@@ -347,7 +352,7 @@ def _essence(interaction: Interaction, like: Interaction | None = None) -> Any:
     """
     if like is not None and interaction.final_agent_state is None:
         interaction = interaction.model_copy(update={"final_agent_state": like.final_agent_state})
-    left_out = {"created_at", "completed_at", "parent_id"}
+    left_out = {"created_at", "completed_at", "parent_id", "edits"}
     return _plain(interaction.model_dump(exclude={**dict.fromkeys(left_out, True), **_DATES}))
 
 

@@ -8,7 +8,16 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sk_agents.engine.events import Answered, Event, Imported, RunQueued, RunStarted, Steered
+from sk_agents.engine.events import (
+    Answered,
+    Cancelled,
+    Event,
+    Imported,
+    RunQueued,
+    RunStarted,
+    Steered,
+    Thinking,
+)
 from sk_agents.engine.models import Entry, EntryKind, Thread
 from sk_agents.engine.ports import ThreadPage, ThreadQuery
 from sk_agents.exceptions import InvalidCursor
@@ -101,8 +110,10 @@ def _texts(event: Event) -> Iterable[str]:
     match event:
         case RunStarted(message=message) | RunQueued(message=message) if message is not None:
             return [message.text]
-        case Answered() | Steered():
+        case Answered() | Steered() | Thinking(spoken=True):
             return [event.content]
+        case Cancelled(partial=str() as partial):
+            return [partial]
         case Imported():
             return [item.content for item in event.items if item.content_type == "text"]
         case _:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from sk_agents.config.agent_file import read_agent_file
 from sk_agents.config.settings import Settings
 from sk_agents.engine.agent import Agent
+from sk_agents.engine.calls.call import Approval
 from sk_agents.engine.commands import DecideApproval, StartRun, SteerRun
 from sk_agents.engine.defaults import RandomIds, SystemClock
 from sk_agents.engine.engine import Engine
@@ -64,7 +65,9 @@ class _Recorded(BaseModel):
 
 class RecordedCall(_Recorded):
     """`decision` is what a person said if one was asked; `result` is `None` if the tool did not
-    run. `problem` is why the call could not be made."""
+    run. `problem` is why the call could not be made, `answer` what the user said to its question.
+    A call that was `remembered` needed no decision of its own, one `near_budget` needed one
+    whatever the rules said; for one that was `declined` the user lent no authorization."""
 
     tool: str
     arguments: dict[str, Any] = {}
@@ -75,6 +78,10 @@ class RecordedCall(_Recorded):
     edited_arguments: dict[str, Any] | None = None
     denied: bool = False
     problem: str | None = None
+    answer: Any = None
+    remembered: bool = False
+    near_budget: bool = False
+    declined: bool = False
 
     @property
     def run_arguments(self) -> dict[str, Any]:
@@ -146,7 +153,8 @@ async def replayed(recording: Recording, agent_file: Path | str | None = None) -
     else:
         agent = _agent_of(agent_file, recording)
         tools = _RecordedTools(recording, calls, agent.toolbox)
-        agent = replace(agent, model=model, toolbox=tools)
+        policy = _FilePolicy(agent.policy, calls)
+        agent = replace(agent, model=model, toolbox=tools, policy=policy)
     async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
         store = await stack.enter_async_context(MemoryStore(clock=SystemClock()))
         engine = Engine(
@@ -183,31 +191,46 @@ async def _run(
     while run.status is RunStatus.WAITING:
         for approval in run.pending_approvals:
             call = run.calls[approval.request.call_id].proposed
-            asked.append(call.name)
-            await engine.decide(_decision(approval.request.approval_id, calls.of(call)))
+            recorded = calls.of(call)
+            if approval.request.kind == "tool" and not (recorded and recorded.remembered):
+                asked.append(call.name)
+            for command in _decisions(approval, recorded):
+                await engine.decide(command)
         run = await engine.result(THREAD, RUN)
     return _result(run, asked, len(model.prompts))
 
 
-def _decision(approval_id: str, recorded: RecordedCall | None) -> DecideApproval:
-    """As it was decided; a call that was not asked about is let through, and shows in `asked`."""
-    if recorded is None or recorded.decision is None:
-        return DecideApproval(approval_id, USER, approved=True)
-    approved = recorded.decision == "approved"
-    return DecideApproval(
-        approval_id,
-        USER,
-        approved=approved,
-        message=recorded.message,
-        edited_arguments=recorded.edited_arguments if approved else None,
-    )
+def _decisions(approval: Approval, recorded: RecordedCall | None) -> Iterator[DecideApproval]:
+    """As it was decided; a call that was not asked about is let through, and shows in `asked`.
+
+    What others decide, as many of them decide as must.
+    """
+    recorded = recorded or RecordedCall(tool="")
+    approved = recorded.decision != "rejected"
+    is_question = approval.request.kind == "question"
+    if is_question:
+        approved = recorded.answer is not None
+    voters = approval.missing if approved else min(approval.missing, 1)
+    for user in [f"{USER}-{number}" for number in range(voters)] or [USER]:
+        yield DecideApproval(
+            approval.request.approval_id,
+            user,
+            approved=approved,
+            message=recorded.message,
+            edited_arguments=recorded.edited_arguments if approved else None,
+            answer=recorded.answer if is_question else None,
+            authorization=USER,
+            memberships=frozenset(approval.audience.keys),
+        )
 
 
 def _result(run: Run, asked: list[str], prompts: int) -> Replayed:
     ran, refused = [], []
     for call in run.calls.values():
         finished = call.finished
-        if finished is not None and finished.outcome in {"ok", "error"} and call.started:
+        is_question = call.approval is not None and call.approval.request.kind == "question"
+        has_run = call.started is not None or is_question
+        if finished is not None and finished.outcome in {"ok", "error"} and has_run:
             running = call.wanted
             ran.append((running.name, dict(running.arguments)))
         else:
@@ -335,6 +358,27 @@ class _RecordedTools:
         yield ToolResult(recorded.result)
 
 
+class _FilePolicy(Policy):
+    """The file's rules, and what decided beside them: a budget that was nearly used up, and a user
+    who did not lend their authorization."""
+
+    def __init__(self, rules: Policy, calls: _RecordedCalls) -> None:
+        self._rules = rules
+        self._calls = calls
+
+    def verdict(self, call: ToolCall, spec: ToolSpec) -> Literal["allow", "ask", "deny"]:
+        recorded = self._calls.of(call)
+        if recorded is not None and recorded.declined:
+            return "deny"
+        verdict = self._rules.verdict(call, spec)
+        if verdict == "allow" and recorded is not None and recorded.near_budget:
+            return "ask"
+        return verdict
+
+    def review(self, call: ToolCall, spec: ToolSpec) -> Review | None:
+        return self._rules.review(call, spec)
+
+
 class _RecordedPolicy(Policy):
     """Asks where a person was asked, and denies what the rules denied."""
 
@@ -345,7 +389,7 @@ class _RecordedPolicy(Policy):
         recorded = self._calls.of(call)
         if recorded is None or recorded.decision is not None:
             return "ask"
-        return "deny" if recorded.denied else "allow"
+        return "deny" if recorded.denied or recorded.declined else "allow"
 
     def review(self, call: ToolCall, spec: ToolSpec) -> Review | None:
         return None

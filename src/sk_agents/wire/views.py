@@ -50,7 +50,7 @@ class DecisionView(WireModel):
 
 
 class SharedTurn(WireModel):
-    """What was said and answered before a call, for those who decide about it."""
+    """A message that the agent had before a call, and its answer, for those who decide about it."""
 
     user_message: str
     answer: str | None = None
@@ -120,6 +120,8 @@ class Interaction(WireModel):
         None
     )
     """The interaction it follows."""
+    edits: Annotated[str | None, SOMETIMES, Field(exclude_if=lambda edited: edited is None)] = None
+    """The interaction it was made from, by an edit or by being answered again."""
     steering: Annotated[
         tuple[SteeringView, ...], SOMETIMES, Field(exclude_if=lambda said: not said)
     ] = ()
@@ -139,7 +141,6 @@ class InteractionView(Interaction):
     items: tuple[ItemView, ...] = ()
     parent_id: str | None = None
     edits: str | None = None
-    """The interaction it was made from by an edit."""
     superseded: bool = False
     usage: UsageView = Field(default_factory=UsageView)
     cost: CostView | None = None

@@ -359,6 +359,7 @@ def decision_events(
             scope=command.remember,
             granted=True,
             changed_by=command.user_id,
+            definition_digest=call.proposal.definition_digest,
         )
 
 

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from sk_agents.engine.calls.call import SIGN_IN, Approval, Call
-from sk_agents.engine.events import ApprovalRequested
+from sk_agents.engine.events import ApprovalRequested, GrantChanged
 from sk_agents.engine.log.canonical import approval_digest, digest
 from sk_agents.engine.log.state import Run, ThreadState
 from sk_agents.engine.models import (
@@ -194,9 +194,16 @@ def _next_step(case: Case) -> Step:
         # A requester's standing approval does not stand for others, and gives no reason.
         return Ask()
     for grant in case.state.grants.values():
-        if grant.tool == name and (grant.scope == "thread" or grant.run_id == case.run.run_id):
+        if _covers(grant, case.run, spec):
             return Start(grant_id=grant.grant_id)
     return Ask()
+
+
+def _covers(grant: GrantChanged, run: Run, spec: ToolSpec) -> bool:
+    """A tool that was changed, or another agent's of the same name, is not what was allowed."""
+    if grant.tool != spec.name or grant.definition_digest not in (None, spec.definition_digest):
+        return False
+    return grant.scope == "thread" or grant.run_id == run.run_id
 
 
 def _after_auth(case: Case, approval: Approval) -> Step | None:

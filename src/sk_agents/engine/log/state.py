@@ -141,6 +141,13 @@ class Run:
         return max((number, *(one.delivery.round for one in self.steering if one.delivery)))
 
     @property
+    def last_words(self) -> str | None:
+        """Its answer, or what it had said when it was stopped."""
+        if self.answer is not None:
+            return self.answer.content
+        return self.cancelled.partial if self.cancelled is not None else None
+
+    @property
     def delivered(self) -> tuple[Steering, ...]:
         return tuple(one for one in self.steering if one.delivery is not None)
 

@@ -145,7 +145,14 @@ _WHOLE: tuple[Event, ...] = (
     events.Failed(code="c", message="m", correlation_id="i"),
     events.Answered(round=2, content="x", finish_reason="length", usage=USAGE),
     events.Compacted(through_run="r", summary="s"),
-    events.GrantChanged(grant_id="g", tool="p-f", scope="run", granted=False, changed_by="ann"),
+    events.GrantChanged(
+        grant_id="g",
+        tool="p-f",
+        scope="run",
+        granted=False,
+        changed_by="ann",
+        definition_digest="d",
+    ),
     events.BranchChanged(head_run="r"),
     events.Imported(
         items=(
