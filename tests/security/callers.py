@@ -25,7 +25,7 @@ import random
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -364,25 +364,28 @@ class Histories:
     def _view(self, who: Person) -> Any:
         """All that a person can see of their own, as it is once nothing is at work."""
         url = self.chance.choice(self.servers).url
-        self._settle(url, who)
+        tasks = [ids["task_id"] for ids in who.ids if "task_id" in ids][-2:]
+        task_paths = [f"{ownership.TEAL}/tasks/{id}" for id in tasks]
+        self._settle(url, who, ["/chats?limit=100", *task_paths])
         shown: dict[str, Any] = {}
         paths = ["/grants", "/tags", "/me", "/chats/a", "/chats/a/shares", "/chats/b/shares"]
         paths += [f"/chats?place={place}" for place in ("list", "archive", "bin")]
-        tasks = [ids["task_id"] for ids in who.ids if "task_id" in ids]
-        paths += [f"{ownership.TEAL}/tasks/{id}" for id in tasks[-2:]]
+        paths += task_paths
         for path in paths:
             answer = self.client.get(url + path, headers=who.headers)
             shown[path] = answer.json() if answer.status_code == 200 else answer.status_code
         return shown
 
-    def _settle(self, url: str, who: Person) -> None:
+    def _settle(self, url: str, who: Person, paths: Sequence[str]) -> None:
         """Wait until nothing of theirs is at work."""
         end = monotonic() + seconds(20)
-        while monotonic() < end:
-            answer = self.client.get(f"{url}/chats?limit=100", headers=who.headers)
-            if not any(chat["status"] == "RUNNING" for chat in answer.json()["chats"]):
-                return
-        raise TimeoutError(f"{who.name} has chats that run on and on")
+        for path in paths:
+            while (
+                '"status":"running"'
+                in self.client.get(url + path, headers=who.headers).text.lower()
+            ):
+                if monotonic() > end:
+                    raise TimeoutError(f"{path} of {who.name} runs on and on")
 
     def _learn(self, request: Request, answer: httpx.Response) -> None:
         if answer.status_code >= 300:
@@ -404,7 +407,7 @@ class Histories:
         if request.route == "DELETE /shared/{share_id}":
             self.links.pop(request.ids["share_id"], None)
         if request.route == "POST /shared/{share_id}/copy":
-            request.who.may_see |= self.links.get(request.ids["share_id"], set())
+            request.who.may_see |= self.links.get(request.ids["share_id"], set()) | _marks(answer)
         self.cursors = [*self.cursors, *re.findall(r"^id: (\S+)$", answer.text, re.M)][-40:]
 
     def _mistake(self, request: Request, answer: httpx.Response, what: str) -> None:
