@@ -104,3 +104,44 @@ def test_an_unusable_spec_names_the_file_and_the_field(
     with pytest.raises(ConfigurationError) as caught:
         read_agent_specs(file_with(tmp_path, spec))
     assert str(caught.value).startswith(f"{tmp_path / 'config.yaml'}: {said}")
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ({"aprovals": {"default": "deny"}}, "aprovals is not known here; is approvals meant?"),
+        ({"Approval": {"default": "deny"}}, "Approval is not known here; is approvals meant?"),
+        ({"redacted": True}, "redacted is not known here; is redact meant?"),
+        ({"limit": {"tool_calls": 3}}, "limit is not known here; is limits meant?"),
+        ({"budgets": {"run": "1 USD"}}, "budgets is not known here; is budget meant?"),
+        ({"approvals": None, "default": "deny"}, "default belongs into approvals"),
+        ({"approvals": None, "rules": []}, "rules belongs into approvals"),
+        ({"budget": None, "user": "1 USD"}, "user belongs into budget"),
+        ({"redact": None, "mode": "vault"}, "mode belongs into redact"),
+        ({"limits": None, "model_rounds": 2}, "model_rounds belongs into limits"),
+        ({"model_rounds": 2}, "model_rounds belongs into limits"),
+    ],
+)
+def test_block_that_protects_but_is_misspelt_or_not_indented_stops_the_start(
+    tmp_path: Path, block: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read_agent_specs(file_with(tmp_path, {"agent": {**AGENT, **block}}))
+    assert str(caught.value).startswith(f"{tmp_path / 'config.yaml'}: spec.agent.{said}")
+
+
+@pytest.mark.parametrize("name", ["approvals", "budget", "limits", "redact"])
+def test_block_that_protects_where_nothing_reads_it_stops_the_start(
+    tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=rf": {name} is not read here; .* in spec.agent$"):
+        read_agent_specs(file_with(tmp_path, {"agent": AGENT}, **{name: {"default": "deny"}}))
+    with pytest.raises(ConfigurationError, match=rf": spec.{name} is not read here"):
+        read_agent_specs(file_with(tmp_path, {"agent": AGENT, name: {"default": "deny"}}))
+
+
+@pytest.mark.parametrize(
+    "block", [{"approvals": None}, {"mode": "chat", "user": "x", "tools": ["a"], "default": 1}]
+)
+def test_empty_block_and_common_words_stop_no_start(tmp_path: Path, block: dict[str, Any]) -> None:
+    assert only_spec(file_with(tmp_path, {"agent": {**AGENT, **block}})).approvals is None

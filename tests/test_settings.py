@@ -165,6 +165,22 @@ def test_dotenv_that_is_not_text_is_refused_naming_the_file(elsewhere: Path) -> 
         load_settings()
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["TA_AUTHORIZER: keys", "TA_AUTHORIZER keys", "set TA_AUTHORIZER=keys", "TA_AUTHORIZER='keys"],
+)
+def test_line_of_dotenv_that_sets_nothing_stops_the_start(elsewhere: Path, line: str) -> None:
+    (elsewhere / ".env").write_text(f"# who may call\n\n{line}\nTA_PORT=81\n")
+    with pytest.raises(ConfigurationError, match=r"\.env, line 3: sets nothing; write NAME=value$"):
+        load_settings()
+
+
+def test_lines_of_dotenv_that_are_no_settings_of_ours_are_passed_over(elsewhere: Path) -> None:
+    lines = "# TA_AUTHORIZER: keys\nexport TA_PORT=81 # TA_PORT: 80\nMETA_DATA: here\n"
+    (elsewhere / ".env").write_text(lines)
+    assert load_settings().port == 81
+
+
 def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [
         variable(name)

@@ -20,7 +20,7 @@ from sk_agents.config.settings import Settings, load_settings
 from sk_agents.exceptions import ConfigurationError, InsufficientScope, Unauthenticated
 from sk_agents.testing.scripted_model import says
 from tests.authorization.issuer import TestIssuer, running_issuer
-from tests.chats.serving import id_of, serving
+from tests.chats.serving import id_of, names, serving
 from tests.chats.test_users import SEND
 
 
@@ -188,3 +188,30 @@ async def test_stream_outlives_its_token_and_all_else_needs_a_fresh_one(
             assert fresh.status_code == 200
             names = [frame.name async for frame in frames]
         assert names[-1] == "interaction_complete"
+
+
+async def test_chats_own_stream_ends_before_a_turn_that_begins_after_its_token(
+    issuer: TestIssuer, tmp_path: Path
+) -> None:
+    now = time.time()
+    authorizer = OidcAuthorizer(settings(issuer), now=lambda: now)
+    script = [says("one"), says("two"), says("three")]
+    async with serving(tmp_path, script, authorizer=authorizer) as served:
+
+        def bearer() -> dict[str, str]:
+            return {"Authorization": f"Bearer {token(issuer, exp=int(now) + 300)}"}
+
+        old = bearer()
+        await served.say("first", headers=old)
+        async with served.stream("GET", "/chats/c/events?after=0", headers=old) as frames:
+            seen = [await anext(frames)]
+            while seen[-1].name != "interaction_complete":
+                seen.append(await anext(frames))
+            await served.say("second", headers=bearer())
+            while names(seen).count("interaction_complete") < 2:
+                seen.append(await anext(frames))
+            now += 1200
+            await served.say("third", headers=bearer())
+            rest = [frame async for frame in frames]
+        assert [frame.name for frame in rest] == ["stream_end"]
+        assert rest[0].data == {"reason": "token_expired", "resume_url": "/chats/c/events"}

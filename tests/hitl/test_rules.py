@@ -248,3 +248,48 @@ def test_schema_with_more_parts_than_are_looked_at_forbids_nothing(
 ) -> None:
     schema = {"anyOf": [{"type": "string"} for _ in range(choices)]}
     assert is_possible(schema, ("to",)) is possible
+
+
+ASK_OTHERS = {"then": "ask", "approvers": {"groups": ["finance"]}}
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ({"tool": "*", "then": "allow"}, {"tool": "Files-edit", "then": "deny"}),
+        ({"tool": "Files-*", "then": "allow"}, {"tool": "Files-e*", "then": "ask"}),
+        ({"tool": "Files-*", "then": "ask"}, {"tool": "Files-edit", "then": "deny"}),
+        ({"tool": "Files-edit", "then": "ask"}, {"tool": "Files-edit", **ASK_OTHERS}),
+        (
+            {"tool": "Files-edit", "then": "allow"},
+            {"tool": "Files-edit", "then": "deny", "when": {"path": {"exists": True}}},
+        ),
+    ],
+)
+def test_rule_that_a_laxer_one_before_it_hides_stops_the_start(
+    first: dict[str, Any], later: dict[str, Any]
+) -> None:
+    between = {"tool": "Files-read", "then": "deny", "when": {"path": {"equals": "x"}}}
+    block = {"rules": [between, first, later]}
+    with pytest.raises(ConfigurationError, match=r"rules\[2\] never applies: rules\[1\] before it"):
+        read_approvals(block, path=FILE)
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ({"tool": "Files-edit", "then": "allow"}, {"tool": "Files-*", "then": "deny"}),
+        (
+            {"tool": "Files-*", "then": "allow", "when": {"path": {"equals": "x"}}},
+            {"tool": "Files-edit", "then": "deny"},
+        ),
+        # What is hidden forbids no more than what hides it.
+        ({"tool": "*", "then": "deny"}, {"tool": "Files-edit", "then": "allow"}),
+        ({"tool": "*", "then": "ask"}, {"tool": "Files-edit", "then": "ask"}),
+        ({"tool": "Files-?*", "then": "allow"}, {"tool": "Files-*", "then": "deny"}),
+    ],
+)
+def test_rule_that_can_still_apply_or_would_forbid_nothing_more_is_accepted(
+    first: dict[str, Any], later: dict[str, Any]
+) -> None:
+    assert len(read_approvals({"rules": [first, later]}, path=FILE).rules) == 2

@@ -10,9 +10,9 @@ import pytest
 from sk_agents.engine.ports import ThreadQuery
 from sk_agents.exceptions import (
     StateCorrupt,
+    StoreBroken,
     StoreEncrypted,
     StoreNotEncrypted,
-    TealError,
     WrongEncryptionKey,
 )
 from sk_agents.persistence.encoding import head_checksum, record_checksum
@@ -22,7 +22,7 @@ from sk_agents.persistence.store_factory import open_store
 from tests.chaos.scale import trials
 from tests.requirements import requirement
 from tests.stores.conftest import DURABLE
-from tests.stores.encrypted import CANARY, codec, fill, hits, on_disk, put_back
+from tests.stores.encrypted import CANARY, add_thread, codec, fill, hits, on_disk, put_back
 
 SWAPS = trials(full=100, small=30)
 
@@ -70,14 +70,16 @@ async def test_keys_for_a_store_in_plain_text_stop_the_start(
 
 
 async def test_a_server_in_plain_text_ends_when_its_empty_store_is_encrypted(
-    tmp_path: Path,
+    durable_url: str, tmp_path: Path
 ) -> None:
-    url = f"sqlite://{tmp_path / 'teal.sqlite'}"
-    async with open_store(url) as plain:
-        async with open_store(url, codec=codec()) as store:
+    async with open_store(durable_url) as plain:
+        async with open_store(durable_url, codec=codec()) as store:
             await fill(store, 1)
-            with pytest.raises(TealError, match="encrypted"):
-                await fill(plain, 1)
+            with pytest.raises(StateCorrupt):
+                await plain.thread("t0")
+            with pytest.raises(StoreBroken, match="encrypted"):
+                await add_thread(plain, "t1", user="bob", records=1)
+            assert hits(tmp_path) == []
 
 
 THREADS = 8

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Literal
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
@@ -51,7 +52,7 @@ from sk_agents.exceptions import (
     ThreadNotFound,
 )
 from sk_agents.http.body import body_of
-from sk_agents.http.caller import Caller, RequestCaller, caller_of
+from sk_agents.http.caller import Caller, RequestCaller, caller_of, prove_again
 from sk_agents.http.ids import chat_id as checked_chat_id
 from sk_agents.http.ids import idempotency_key
 from sk_agents.http.limits import HeldStream, Quotas
@@ -202,13 +203,20 @@ class ChatEndpoints:
         return Response(status_code=204)
 
     async def events(self, request: Request, chat: Chat) -> Response:
-        """Everything that happens in the chat, endlessly; without a cursor from now on."""
+        """Everything that happens in the chat, endlessly; without a cursor from now on. Before an
+        interaction that begins, the caller's token must still be good."""
         known = await chat.engine.thread(chat.thread_id, chat.caller.user_id)
         position = await streams.place_of(request, chat, known)
         streams.check_accept(request.scope)
         after = known.state.next_seq - 1 if position is None else position
         renderer = await streams.renderer_at(chat, known, after)
-        stream = streams.live_stream(chat, renderer, after=after, incarnation=known.incarnation)
+        stream = streams.live_stream(
+            chat,
+            renderer,
+            after=after,
+            incarnation=known.incarnation,
+            proven=partial(prove_again, request, chat.caller),
+        )
         return HeldStream(self.resources.slots, chat.caller.user_id, stream)
 
     async def passages(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Self
 
 from starlette.exceptions import HTTPException
@@ -13,7 +13,7 @@ from starlette.types import Scope
 
 from sk_agents.chats.render import ChatRenderer, event_tag, stream_end
 from sk_agents.chats.requests import ChatRequest
-from sk_agents.engine.events import Event, RunEnded
+from sk_agents.engine.events import Beginning, Event, RunEnded
 from sk_agents.engine.log.state import Run
 from sk_agents.engine.models import TERMINAL
 from sk_agents.engine.reading.live import LiveDelta
@@ -64,7 +64,8 @@ class Previews:
 class ChatFrames:
     """What follows `after`; a stream that cannot go on says why and where to resume.
 
-    What goes out by `previews` is not among it.
+    What goes out by `previews` is not among it. Before a run is shown that begins, `proven` may
+    refuse the reader.
     """
 
     def __init__(
@@ -75,8 +76,10 @@ class ChatFrames:
         after: int,
         run_id: str | None,
         incarnation: str | None,
+        proven: Callable[[], Awaitable[None]] | None,
     ) -> None:
         self.previews = Previews(renderer)
+        self._proven = proven
         self._chat = chat
         self._renderer = renderer
         self._run_id = run_id
@@ -98,6 +101,8 @@ class ChatFrames:
         try:
             while True:
                 items = await anext(self._watch)
+                if self._proven is not None and any(isinstance(one, Beginning) for one in items):
+                    await self._proven()
                 found = self._renderer.frames(items)
                 if self._run_id is not None and isinstance(items[-1], RunEnded):
                     return LastFrames(found)
@@ -125,9 +130,13 @@ def live_stream(
     after: int,
     run_id: str | None = None,
     incarnation: str | None = None,
+    proven: Callable[[], Awaitable[None]] | None = None,
 ) -> EventStream:
-    """The response that sends what follows `after`; the other arguments are those of `Watch`."""
-    frames = ChatFrames(chat, renderer, after=after, run_id=run_id, incarnation=incarnation)
+    """The response that sends what follows `after`; `run_id` and `incarnation` are those of
+    `Watch`, `proven` that of `ChatFrames`."""
+    frames = ChatFrames(
+        chat, renderer, after=after, run_id=run_id, incarnation=incarnation, proven=proven
+    )
     return EventStream(frames, live=frames.previews.live)
 
 

@@ -2,15 +2,16 @@
 
 An unknown key is ignored with a warning: published files have some. In the blocks that limit an
 agent (`approvals`, `budget`, `limits`, `mcp_servers`, `builtin`) it stops the start: a typing
-error must not remove a limit. Most are kept as they are written; the rooms that enforce them read
-them.
+error must not remove a limit. So does such a block that is misspelt, indented wrongly or written
+where nothing reads it. Most are kept as they are written; the rooms that enforce them read them.
 """
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -212,6 +213,17 @@ class AgentSpec(BaseModel):
     titles: Annotated[str, Field(min_length=1)] | bool | None = None
 
 
+# Without these blocks an agent starts just as well: asking less, unlimited, storing secrets. With
+# what stands inside each of them.
+_PROTECTING: Mapping[str, Collection[str]] = {
+    "approvals": ("default", "rules", "expires_after"),
+    "budget": BudgetSpec.model_fields,
+    "limits": LimitsSpec.model_fields,
+    "redact": RedactSpec.model_fields,
+}
+_NEAR = 0.8
+
+
 def load_agent_files(paths: Iterable[Path]) -> list[AgentFile]:
     """Read every file and folder named, in order.
 
@@ -248,7 +260,9 @@ def read_agent_specs(file: AgentFile, fill: Fill | None = None) -> dict[str, Age
     Raises:
         ConfigurationError: naming the file and the field.
     """
+    _refuse_misplaced(file, "", file.document)
     specs = {place: _read(file, place, block, fill) for place, block in _blocks(file)}
+    _refuse_misplaced(file, "spec.", file.document["spec"])
     for place, spec in specs.items():
         if spec.model_extra:
             names = ", ".join(sorted(spec.model_extra))
@@ -372,6 +386,7 @@ def _blocks(file: AgentFile) -> Iterator[tuple[str, Any]]:
 def _read(file: AgentFile, place: str, block: Any, fill: Fill | None) -> AgentSpec:
     if not isinstance(block, Mapping):
         raise _fault(file.path, place, "must be a mapping")
+    _refuse_unprotected(file, place, block)
     # A key without a value, as YAML writes one, is a key left out.
     given = {key: value for key, value in block.items() if value is not None}
     try:
@@ -380,6 +395,32 @@ def _read(file: AgentFile, place: str, block: Any, fill: Fill | None) -> AgentSp
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join((place, *map(str, first["loc"])))
         raise _fault(file.path, name, _reason(first["type"], first["msg"])) from None
+
+
+def _refuse_unprotected(file: AgentFile, place: str, block: Mapping[Any, Any]) -> None:
+    """Raises ConfigurationError: a key that is ignored was to protect, so the file does not do what
+    its author believes."""
+    for key in (key for key in map(str, block) if key not in AgentSpec.model_fields):
+        if (meant := _protecting_block(key)) is not None:
+            raise _fault(file.path, f"{place}.{key}", f"is not known here; is {meant} meant?")
+        for name, inside in _PROTECTING.items():
+            # A block without a value and its keys beside it: they were not indented.
+            is_empty = name in block and block[name] is None
+            if key in inside and (is_empty or name == "limits"):
+                raise _fault(file.path, f"{place}.{key}", f"belongs into {name}: indent it there")
+
+
+def _refuse_misplaced(file: AgentFile, place: str, mapping: Mapping[Any, Any]) -> None:
+    """Raises ConfigurationError: a block that protects stands where nothing reads it."""
+    for key in map(str, mapping):
+        if (meant := _protecting_block(key)) is not None:
+            where = "spec.agents" if file.kind == "Sequential" else "spec.agent"
+            raise _fault(file.path, f"{place}{key}", f"is not read here; {meant} is in {where}")
+
+
+def _protecting_block(key: str) -> str | None:
+    near = difflib.get_close_matches(key.lower(), _PROTECTING, 1, _NEAR)
+    return near[0] if near else None
 
 
 def _reason(kind: str, message: str) -> str:

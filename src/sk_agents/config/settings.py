@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from dotenv import dotenv_values
+from dotenv.parser import parse_stream
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -49,6 +50,7 @@ KEY_SOURCES = ("encryption_keys", "encryption_keys_file", "encryption_keys_comma
 ALIASED_FIELDS = PAIRS[0] + PAIRS[1]
 # Variables in one.
 ENV_STORE = "TA_ENV_STORE"
+_OURS = re.compile(rf"\b(?:{PREFIX}|{ALIAS_PREFIX})[A-Z]")
 # What some pages of the public project call `TA_PLUGIN_CATALOG_FILE`.
 CATALOG_PATH = "TA_PLUGIN_CATALOG_PATH"
 
@@ -665,8 +667,20 @@ def _env_store(text: str | None) -> dict[str, str]:
     return stored
 
 
+def _refuse_unread_lines(file: Path) -> None:
+    """Raises ConfigurationError: a line that was to set one of our variables sets nothing."""
+    with file.open(encoding="utf-8") as stream:
+        for line in parse_stream(stream):
+            text = line.original.string
+            if line.error and _OURS.search(text):
+                number = line.original.line + text[: -len(text.lstrip())].count("\n")
+                raise ConfigurationError(f"{file}, line {number}: sets nothing; write NAME=value")
+
+
 def _build(files: Sequence[Path], overrides: Mapping[str, Any]) -> Settings:
     try:
+        for file in files:
+            _refuse_unread_lines(file)
         return Settings(_env_file=list(files), **{**_aliased_values(files), **overrides})
     except ValidationError as error:
         raise ConfigurationError("; ".join(_reasons(error))) from None

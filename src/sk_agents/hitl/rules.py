@@ -342,6 +342,19 @@ class Rule(_Strict):
         """Whether it says of tools of any name, with any arguments, that they run."""
         return self.then == "allow" and not self.when and not self.tool.strip("*?-")
 
+    def hides(self, later: Rule) -> bool:
+        """Whether this one, tried first, decides about every call that `later` is about, and lets
+        more through."""
+        if self.when or self._strictness >= later._strictness:
+            return False
+        begins = self.fixed_beginning
+        takes_all = self.tool == f"{begins}*" and later.fixed_beginning.startswith(begins)
+        return takes_all or self.tool == later.tool
+
+    @property
+    def _strictness(self) -> tuple[int, bool]:
+        return ("allow", "ask", "deny").index(self.then), self.approvers is not None
+
     def applies(self, arguments: Mapping[str, Any], spec: ToolSpec) -> Answer:
         """Whether all its conditions hold for these arguments; `None` if that cannot be said."""
         return together(
@@ -384,7 +397,19 @@ def read_approvals(block: Any, *, path: Path, field: str = "approvals") -> Appro
         if rule.allows_everything:
             place = f"{field}.rules[{number}]"
             logger.warning("%s: %s allows every tool: they run unasked", path, place)
+    _refuse_hidden(approvals.rules, f"{path}: {field}")
     return approvals
+
+
+def _refuse_hidden(rules: Sequence[Rule], place: str) -> None:
+    """Raises ConfigurationError: a rule that forbids more than one before it can never apply."""
+    for number, rule in enumerate(rules):
+        for first, earlier in enumerate(rules[:number]):
+            if earlier.hides(rule):
+                raise ConfigurationError(
+                    f"{place}.rules[{number}] never applies: rules[{first}] before it says "
+                    f"'{earlier.then}' of each of these calls; put the stricter rule first"
+                )
 
 
 def refuse_strays(

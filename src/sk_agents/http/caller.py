@@ -247,6 +247,19 @@ async def identify_caller(
     scope[_CALLER] = caller
 
 
+async def prove_again(connection: HTTPConnection, caller: Caller) -> None:
+    """For what goes on after the request was let in: whether it would be let in now.
+
+    Raises:
+        Unauthenticated: the proof has ended, or is another's now. And what `acting_caller` raises.
+        MissingRole: the caller is no user any more.
+    """
+    now = await acting_caller(connection)
+    if now.user_id != caller.user_id:
+        raise Unauthenticated
+    require_role(now, USERS)
+
+
 def require_role(caller: Caller, roles: Collection[Role]) -> None:
     """Raises MissingRole: the caller has none of them."""
     if caller.roles.isdisjoint(roles):

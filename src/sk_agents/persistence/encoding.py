@@ -333,11 +333,18 @@ def decode_head(thread_id: str, body: bytes, check: int) -> Thread:
     thread; SchemaTooNew: a newer version wrote them."""
     if head_checksum(thread_id, body) != check:
         raise StateCorrupt("A stored head does not match its checksum.", thread_id=thread_id)
-    return head_from(thread_id, orjson.loads(body))
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        # An encrypted one, for a process without keys, or one that somebody wrote.
+        raise StateCorrupt("A stored head cannot be read.", thread_id=thread_id) from error
+    return head_from(thread_id, fields)
 
 
-def head_from(thread_id: str, fields: dict[str, Any]) -> Thread:
+def head_from(thread_id: str, fields: Any) -> Thread:
     """The head these fields describe; see `decode_head`."""
+    if not isinstance(fields, dict):
+        raise StateCorrupt("A stored head cannot be read.", thread_id=thread_id)
     version = fields.get("version")
     if isinstance(version, int) and version > HEAD_VERSION:
         raise SchemaTooNew(thread_id=thread_id)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from sk_agents.exceptions import ConfigurationError, StoreBroken
+from sk_agents.exceptions import ConfigurationError, StoreBroken, StoreEncrypted
 from sk_agents.persistence.codec import PlainCodec
 from sk_agents.persistence.file.index import INDEX
 from sk_agents.persistence.file.tree import FileTree, Place, locked, thread_folders
@@ -51,9 +51,9 @@ class FileEncryption:
         fd = self._open.enter_context(self._tree.opened(IN_USE, os.O_RDWR | os.O_CREAT))
         try:
             self._open.enter_context(locked(fd, fcntl.LOCK_SH))
-            self.check()
-            if self.codec is not None:
-                with self._tree.locked(MAKING):
+            with self._tree.locked(MAKING):
+                self.check()
+                if self.codec is not None:
                     self._mark(self.codec)
         except BaseException:
             self.close()
@@ -69,14 +69,13 @@ class FileEncryption:
         Raises:
             StoreBroken: the store was encrypted with a key that this process does not have.
         """
-        if self.codec is None:
-            yield
-            return
         with self._tree.locked(MAKING, shared=True):
             if self._tree.read(MARKER) == self._seen:
                 yield
                 return
         try:
+            if self.codec is None:
+                raise StoreEncrypted
             with self._tree.locked(MAKING):
                 self._mark(self.codec)
                 yield
