@@ -60,7 +60,9 @@ def test_unknown_keys_warn_and_are_ignored(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         only_spec(file_with(tmp_path, {"agent": {**AGENT, "colour": "teal"}}))
+        only_spec(file_with(tmp_path, {"agent": {**AGENT, "plugin": ["Notes"]}}))
     assert "unknown keys are ignored: colour" in caplog.text
+    assert "unknown keys are ignored: plugin (did you mean plugins?)" in caplog.text
 
 
 def test_every_agent_of_a_sequence_is_read_with_its_place(tmp_path: Path) -> None:

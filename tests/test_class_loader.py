@@ -130,6 +130,27 @@ def test_import_that_fails_is_reported_with_what_to_do(folder: Path, body: str, 
         load("imports.py")
 
 
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ("class Broken(:", r"broken_place\.py, line 1\)$"),
+        (
+            "from sk_agents.tools import tool\n\n@tool(effect='perhaps')\ndef act(): ...",
+            r"\(line 3 of .*broken_place\.py\)$",
+        ),
+    ],
+)
+def test_failure_of_a_module_names_its_own_line(folder: Path, body: str, place: str) -> None:
+    (folder / "broken_place.py").write_text(body)
+    with pytest.raises(ModuleBroken, match=place):
+        load("broken_place.py")
+
+
+def test_absent_class_is_told_with_those_that_are_there(folder: Path) -> None:
+    with pytest.raises(ClassUnusable, match="has no class 'Greetr'; it has Hello, Lazy"):
+        load("greeters.py", "Greetr")
+
+
 def test_repaired_file_loads_after_a_failure(folder: Path) -> None:
     path = folder / "late.py"
     path.write_text("1 / 0")

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from sk_agents.config.agent_file import AgentFile, AgentSpec, RedactSpec, read_agent_specs
 from sk_agents.config.amounts import Amounts
+from sk_agents.config.default_agents import LOCAL
 from sk_agents.config.settings import Settings, environment
 from sk_agents.config.store_url import store_url
 from sk_agents.engine.agent import Agent, RunLimits, TitleModel
@@ -84,6 +85,11 @@ class ServedAgent:
     teal: Agent | None = None
     unattended: Agent | None = None
     mcp: McpSource = McpSource(())
+
+    @property
+    def is_untaught(self) -> bool:
+        """It has tools that its model can hardly use, which looks like a mistake in the tools."""
+        return self.model.startswith(LOCAL) and bool(self.agent.toolbox.specs())
 
 
 def build_agents(

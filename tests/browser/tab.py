@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from playwright.async_api import ConsoleMessage, Locator, Page, Request, expect
+from playwright.async_api import ConsoleMessage, Download, Locator, Page, Request, expect
 
 from tests.patience import seconds
 
@@ -124,6 +126,12 @@ def _steps(events: Sequence[dict[str, Any]]) -> list[list[str]]:
         for event in events
         if event["type"] != "TOOL_RESULT"
     ]
+
+
+async def saved(download: Download) -> str:
+    """The text of a file that the page handed out."""
+    path = await download.path()
+    return await asyncio.to_thread(Path(path).read_text)
 
 
 def _plain(turn: dict[str, Any]) -> dict[str, Any]:

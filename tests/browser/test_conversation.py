@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import re
 import struct
 import zlib
 from pathlib import Path
 
-from playwright.async_api import Download, expect
+from playwright.async_api import expect
 
 from tests.browser.server import Server
-from tests.browser.tab import WAIT_MS, Tab, told
+from tests.browser.tab import WAIT_MS, Tab, saved, told
 from tests.requirements import requirement
 
 
@@ -26,12 +25,6 @@ def picture() -> bytes:
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0))
     pixels = chunk(b"IDAT", zlib.compress(b"\x00\xff\x00\x00"))
     return b"\x89PNG\r\n\x1a\n" + head + pixels + chunk(b"IEND", b"")
-
-
-async def saved(download: Download) -> str:
-    """The text of a file that the page handed out."""
-    path = await download.path()
-    return await asyncio.to_thread(Path(path).read_text)
 
 
 @requirement("S003-1.8-display")

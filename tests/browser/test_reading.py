@@ -33,6 +33,7 @@ graph LR
 """
     + "One more paragraph.\n\n" * 40
 )
+LONG_WAY = [f"S{number}[Step {number}]" for number in range(20)]
 SCRIPT: dict[str, Any] = {
     "turns": [{"text": ANSWER, "thinking": "It is **about** countries, see `table`."}],
     "rules": [
@@ -42,7 +43,14 @@ SCRIPT: dict[str, Any] = {
                 {"calls": [{"tool": "Bank-colour", "arguments": {"choices": ["red", "blue"]}}]},
                 {"text": "Thank you."},
             ],
-        }
+        },
+        {"match": "nothing", "turns": [{"text": ""}]},
+        {"match": "Arabic", "turns": [{"text": "هذا نص عربي.\n\n> اقتباس"}]},
+        {"match": "context", "turns": [{"fail": "context"}]},
+        {
+            "match": "long way",
+            "turns": [{"text": f"```mermaid\ngraph LR\n{' --> '.join(LONG_WAY)}\n```"}],
+        },
     ],
 }
 # From the left edge of the line to the text in it.
@@ -192,4 +200,52 @@ async def test_menu_of_other_agents_closes_by_escape_and_by_a_click_elsewhere(
     await opener.click()
     await tab.page.locator(".heading h1").click()
     await expect(choice).to_be_hidden()
+    tab.check()
+
+
+async def test_long_diagram_can_be_read_and_scrolls(browser: Browser, reader: Server) -> None:
+    tab = await Tab(await browser.new_page(), reader.url).open()
+    await tab.page.locator(".agent", has_text="banker").click()
+    await tab.say("a long way")
+    picture = tab.turn().locator(".diagram img")
+    await expect(picture).to_be_visible(timeout=WAIT_MS)
+    shown = await picture.evaluate(
+        "image => image.decode().then(() => image.offsetWidth / image.getAttribute('width'))"
+    )
+    assert shown >= 0.59
+    view = tab.turn().locator(".diagram-view")
+    assert await view.evaluate("view => view.scrollWidth > view.clientWidth")
+    assert await tab.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    tab.check()
+
+
+async def test_turn_without_an_answer_says_so(browser: Browser, reader: Server) -> None:
+    tab = await Tab(await browser.new_page(), reader.url).open()
+    await tab.page.locator(".agent", has_text="banker").click()
+    await tab.say("nothing")
+    await tab.sees(tab.turn(), "The agent ended without an answer.")
+    tab.check()
+
+
+async def test_full_window_of_the_model_says_what_to_do(browser: Browser, reader: Server) -> None:
+    tab = await Tab(await browser.new_page(), reader.url).open()
+    await tab.page.locator(".agent", has_text="banker").click()
+    await tab.say("context")
+    await tab.sees(tab.turn().locator(".failure"), "Begin a new chat, or edit an earlier message")
+    tab.check()
+
+
+async def test_quotation_is_marked_where_its_script_begins(
+    browser: Browser, reader: Server
+) -> None:
+    tab = await Tab(await browser.new_page(), reader.url).open()
+    await tab.page.locator(".agent", has_text="banker").click()
+    await tab.say("Arabic")
+    await tab.ended()
+    mark = (
+        await tab.turn()
+        .locator("blockquote")
+        .evaluate("quoted => getComputedStyle(quoted).borderRightWidth")
+    )
+    assert mark == "3px"
     tab.check()

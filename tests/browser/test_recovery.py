@@ -56,6 +56,43 @@ async def test_approval_outlives_the_server_and_is_decided_after_it(
     tab.check(outage=True)
 
 
+async def test_complaint_about_a_server_that_was_away_goes_when_it_is_back(
+    tab: Tab, server: Server
+) -> None:
+    await tab.say("What time is it?")
+    await tab.ended()
+    server.kill()
+    await expect(tab.page.locator(".banner[role=status]")).to_be_visible(timeout=WAIT_MS)
+    await tab.page.get_by_label("Chat menu").click()
+    await tab.button("Pin").click()
+    await tab.sees(".banner.notice", "cannot be reached")
+    # Both lines stand above the conversation.
+    notice = await tab.page.locator(".banner.notice").bounding_box()
+    conversation = await tab.page.locator(".conversation").bounding_box()
+    assert notice is not None and conversation is not None
+    assert notice["y"] < conversation["y"]
+    server.start()
+    await expect(tab.page.locator(".banner.notice")).to_be_hidden(timeout=WAIT_MS)
+    tab.check(outage=True)
+
+
+async def test_inbox_does_not_say_that_nothing_waits_while_the_server_is_away(
+    tab: Tab, server: Server
+) -> None:
+    await tab.say("What time is it?")
+    await tab.ended()
+    server.kill()
+    await expect(tab.page.locator(".banner[role=status]")).to_be_visible(timeout=WAIT_MS)
+    await tab.page.get_by_role("button", name="Inbox").click()
+    inbox = tab.page.get_by_role("dialog")
+    await tab.sees(inbox.locator(".empty"), "The server cannot be reached.")
+    await tab.sees(inbox.get_by_role("alert"), "The server cannot be reached.")
+    server.start()
+    await tab.sees(inbox, "Nothing waits for you.")
+    await tab.sees(inbox, "Nothing is allowed without asking.")
+    tab.check(outage=True)
+
+
 async def test_message_sent_while_the_server_is_away_arrives_once(tab: Tab, server: Server) -> None:
     await tab.say("Think aloud")
     await tab.ended()

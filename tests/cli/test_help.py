@@ -78,9 +78,16 @@ def test_help_has_examples_and_exit_codes(tmp_path: Path, command: list[str]) ->
     assert "Exit codes: 0 " in done.stdout
 
 
+def test_list_of_commands_is_not_cut_short_in_a_narrow_terminal(tmp_path: Path) -> None:
+    for command in ((), ("audit",)):
+        told = run(tmp_path, *command, "-h", COLUMNS="80").stdout.partition("Commands:\n")[2]
+        assert told and "..." not in told
+
+
 def test_every_command_is_in_the_list_above(tmp_path: Path) -> None:
     listed = run(tmp_path, "--help").stdout.partition("Commands:\n")[2]
-    names = {line.split()[0] for line in listed.splitlines()}
+    # What continues a line is indented further.
+    names = {line.split()[0] for line in listed.splitlines() if not line.startswith("   ")}
     assert names == {command[0] for command in COMMANDS}
 
 

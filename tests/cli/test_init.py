@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.house import environment, run
+from tests.cli.house import command, environment, run
 from tests.patience import seconds
 
 FILES = {"README.md", "config.yaml", "custom_plugins.py", "test_agent.py"}
@@ -84,3 +84,26 @@ def test_folder_that_is_a_file_is_1(tmp_path: Path) -> None:
     (tmp_path / "letters").write_text("")
     done = run(tmp_path, "init", "letters", "--model", "gpt-5.4-mini")
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+
+
+def test_first_agent_on_the_local_model_says_that_it_hardly_uses_tools(tmp_path: Path) -> None:
+    made = run(tmp_path, "init", "letters", "--model", "local/smollm2")
+    assert "was never taught to use tools" in made.stdout
+    assert "set OPENAI_API_KEY" in made.stdout
+    checked = run(tmp_path, "doctor", "letters", "--offline", "--store", "memory:")
+    assert checked.returncode == 0, checked.stdout
+    assert "warn tools of letters: local/smollm2 was never taught to use tools" in checked.stdout
+
+
+def test_start_of_a_server_says_that_the_local_model_hardly_uses_tools(tmp_path: Path) -> None:
+    run(tmp_path, "init", "letters", "--model", "local/smollm2")
+    serve = command("serve", "letters", "--port", "0", "--store", "memory:")
+    with subprocess.Popen(
+        serve, cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            ready = process.stdout.readline()
+        finally:
+            process.kill()
+    assert "letters: local/smollm2 was never taught to use tools" in ready

@@ -142,6 +142,46 @@ def test_absent_server_is_69(tmp_path: Path, arguments: list[str]) -> None:
     done = run(tmp_path, *arguments, "--server", "http://127.0.0.1:1")
     assert (done.returncode, done.stdout) == (69, "")
     assert "No server answers at http://127.0.0.1:1" in done.stderr
+    # The library's own words name "ssl" where there is none.
+    assert "127.0.0.1 port 1: Connection refused" in done.stderr
+    assert "ssl" not in done.stderr
+
+
+def test_host_that_does_not_exist_and_address_without_scheme_are_told_in_words(
+    tmp_path: Path,
+) -> None:
+    done = run(tmp_path, "chats", "list", "--server", "http://no-such-host.invalid")
+    assert done.returncode == 69
+    assert "there is no host named no-such-host.invalid" in done.stderr
+    done = run(tmp_path, "chats", "list", "--server", "localhost:8000")
+    assert done.returncode == 2
+    assert "one is like http://127.0.0.1:8000" in done.stderr
+
+
+def test_empty_message_is_bad_usage(served: Served) -> None:
+    done = served.run("chat", "-m", "  ")
+    assert (done.returncode, done.stderr) == (2, "teal: the message is empty\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (None, "No such file or directory"),
+        ("not JSON", "it is not JSON: "),
+        ("[]", "it is not a JSON object"),
+        ('{"name": "another"}', "`teal export` did not write it"),
+    ],
+)
+def test_file_that_is_no_chat_is_told_in_one_line(
+    served: Served, tmp_path: Path, text: str | None, reason: str
+) -> None:
+    file = tmp_path / "chat.json"
+    if text is not None:
+        file.write_text(text)
+    done = served.run("import", str(file))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert f"{file} cannot be used: {reason}" in done.stderr
+    assert "Errno" not in done.stderr
 
 
 def test_unknown_agent_is_refused_in_a_line(served: Served) -> None:

@@ -103,7 +103,9 @@ def test_call_is_shown_exactly_and_runs_when_approved(served: Served) -> None:
         assert "digest " in told
         assert "expires in 23 h 59 min" in told
         terminal.type("y")
-        terminal.read_until("✓ Mail-send approved by human", "→ Mail-send", "Done: sent", PROMPT)
+        terminal.read_until(
+            "✓ Mail-send approved by dummyuser", "→ Mail-send", "Done: sent", PROMPT
+        )
     assert interactions(served, "approving")[0]["status"] == "COMPLETED"
 
 
@@ -112,7 +114,7 @@ def test_sentence_typed_at_a_question_decides_nothing(served: Served) -> None:
         begin(terminal, "send it")
         terminal.read_until(ASK)
         terminal.type("you should not do that")
-        terminal.read_until(ASK)
+        terminal.read_until("answer with y, n, e or a", ASK)
         assert interactions(served, "sentences")[0]["status"] == "WAITING_APPROVAL"
 
 
@@ -134,7 +136,7 @@ def test_rejected_call_does_not_run_and_its_reason_reaches_the_model(served: Ser
         terminal.type("n")
         terminal.read_until("Why not?")
         terminal.type("not on a Sunday")
-        told = terminal.read_until("✗ Mail-send refused by human", "Done: Rejected", PROMPT)
+        told = terminal.read_until("✗ Mail-send refused by dummyuser", "Done: Rejected", PROMPT)
         assert "→ Mail-send" not in told
         assert "not on a Sunday" in told.partition("Done:")[2]
 
@@ -156,7 +158,9 @@ def test_arguments_typed_instead_are_checked_and_run(served: Served) -> None:
         terminal.type("edit")
         terminal.read_until("Arguments as JSON: ")
         terminal.type('{"to": "grace", "text": "good day"}')
-        terminal.read_until("approved by human", "with other arguments", "→ Mail-send", '"grace"')
+        terminal.read_until(
+            "approved by dummyuser", "with other arguments", "→ Mail-send", '"grace"'
+        )
         terminal.read_until("Done: ", "sent 'good day' to grace", PROMPT)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sk_agents.cli.logs import TextFormatter
 from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.calls import runner
 from sk_agents.engine.events import ApprovalRequested, ToolFinished, ToolStarted
@@ -21,6 +22,7 @@ from sk_agents.engine.turns import (
 )
 from sk_agents.exceptions import ToolError
 from sk_agents.persistence.memory.store import MemoryStore
+from sk_agents.redaction import Redactor
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import LOOK, FakePolicy, FakeTools, Verdict, tool
 from tests.engine.kit import Setup, kinds, raw, talking
@@ -239,6 +241,21 @@ async def test_tool_that_raises_gives_an_error_result_and_the_run_goes_on(
         assert (await talk.ask()).status is RunStatus.COMPLETED
         assert talk.prompts[1][-1]["content"] == shown
         assert "hunter2" not in str(await talk.log())
+
+
+async def test_log_says_where_a_tool_has_failed_and_not_what_it_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tools = FakeTools(tool("Files-look", failing(ValueError("password=hunter2"))))
+    script = [calls(("Files-look", {})), says("never mind")]
+    async with talking(tmp_path, script=script, tools=tools) as talk:
+        await talk.ask()
+    (record,) = (one for one in caplog.records if one.getMessage() == "tool failed")
+    line = TextFormatter(Redactor.of(()), with_texts=False).format(record)
+    assert f'File "{__file__}"' in line
+    assert "in fail" in line
+    assert line.endswith("ValueError")
+    assert "hunter2" not in line
 
 
 async def test_tool_without_a_result_is_an_error_to_the_model(tmp_path: Path) -> None:

@@ -67,6 +67,22 @@ async def test_error_of_a_run_has_the_correlation_id_of_the_request_that_asked_f
     assert failed.__dict__["correlation_id"] == asked
 
 
+async def test_line_of_a_failed_run_says_whose_it_was_and_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path, [ModelUnavailable()] * 20) as served:
+        body = {"user_message": "canary"}
+        await served.client.post("/chats/c/interactions", json=body)
+    (line,) = (one for one in caplog.records if one.getMessage() == "run failed")
+    assert facts(line, "user_id", "agent", "code", "reason") == {
+        "user_id": "dummyuser",
+        "agent": "helper",
+        "code": "llm_unavailable",
+        "reason": "the provider answered 500 (scripted)",
+    }
+    assert "canary" not in str(vars(line))
+
+
 def test_text_line_has_the_ids_of_its_run_and_request_once() -> None:
     formatter = TextFormatter(Redactor.of(()), with_texts=False)
     record = logging.makeLogRecord({"msg": "said", "run_id": "r1"})

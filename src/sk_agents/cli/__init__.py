@@ -25,7 +25,7 @@ from sk_agents.cli.chats import (
 from sk_agents.cli.doctor import doctor
 from sk_agents.cli.garbage_collection import paused_collection
 from sk_agents.cli.migrate_check import migrate_check
-from sk_agents.cli.options import EXITS, StoreUrl
+from sk_agents.cli.options import EXITS, CommandList, StoreUrl
 from sk_agents.cli.retention import EXITS as PRUNE_EXITS
 from sk_agents.cli.retention import prune
 from sk_agents.cli.standard_streams import open_missing_streams
@@ -34,6 +34,8 @@ from sk_agents.cli.usage import USAGE_EXITS, budgets, sessions, usage
 
 app = typer.Typer(
     name="teal",
+    cls=CommandList,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="A self-hosted agent server.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

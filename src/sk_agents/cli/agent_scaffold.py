@@ -13,7 +13,7 @@ import typer
 
 from sk_agents.cli.options import Exit
 from sk_agents.config.agent_file import RESERVED_NAMES
-from sk_agents.config.default_agents import ASSISTANT
+from sk_agents.config.default_agents import ASSISTANT, LOCAL, UNTAUGHT
 from sk_agents.config.settings import load_settings
 from sk_agents.exceptions import ConfigurationError
 from sk_agents.wiring import default_offer
@@ -51,6 +51,11 @@ def write_agent(folder: Path, name: str | None, model: str | None) -> Exit:
     if found is None:
         typer.echo(
             f"No model was found here: set OPENAI_API_KEY, or change the model in {paths[0]}."
+        )
+    elif found.startswith(LOCAL):
+        typer.echo(
+            f"{found}, the only model found here, {UNTAUGHT}.\n"
+            f"To see the tools at work set OPENAI_API_KEY and change the model in {paths[0]}."
         )
     typer.echo("Next:")
     for command in ("teal doctor {folder}", "teal serve {folder}", "teal chat"):

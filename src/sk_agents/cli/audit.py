@@ -110,6 +110,7 @@ def verify(
     from sk_agents.audit.checkpoints import read_checkpoints  # noqa: PLC0415
     from sk_agents.audit.store_audit import opened_audit  # noqa: PLC0415
     from sk_agents.config.settings import load_settings  # noqa: PLC0415
+    from sk_agents.config.store_url import store_name  # noqa: PLC0415
     from sk_agents.wiring import existing_store  # noqa: PLC0415
 
     progress = CountLine()
@@ -126,6 +127,7 @@ def verify(
         if as_json:
             _print_json(result)
         else:
+            typer.echo(store_name(settings))
             _print(result, has_keys=bool(keys), kept=len(kept))
         return Exit.FAILED if result.findings else Exit.DONE
 

@@ -229,6 +229,7 @@ class ApprovalPrompt:
             chosen = numbered.get(text, text)
             if chosen in choices:
                 return UserDecision(True, {"answer": chosen})
+            self._screen.note("that is none of them")
 
     def _key(self, prompt: str, words: tuple[str, ...]) -> str:
         """The first letter of the chosen word. Whole sentences decide nothing."""
@@ -238,6 +239,8 @@ class ApprovalPrompt:
             for word in (*words, *self._later):
                 if typed in (word[0], word):
                     return word[0]
+            *others, last = (word[0] for word in (*words, *self._later))
+            self._screen.note(f"answer with {', '.join(others)} or {last}")
 
     def _line(self, prompt: str) -> str:
         self._screen.end_line()
@@ -273,11 +276,13 @@ class ChatSession:
 
     def run(self, chat_id: str | None, *, choose: bool = False) -> Exit:
         names = ", ".join(one_line(agent.name) for agent in self.agents)
-        self.screen.line(
-            f"Agents: {names or 'none'}. /help lists the commands, Ctrl-D leaves. While the agent"
-            f" works, type to tell it more; {STOP} stops it after its step.",
-            DIM,
-        )
+        # Each fits a narrow terminal: a line that does not is broken inside of a word.
+        for hint in (
+            f"Agents: {names or 'none'}.",
+            "/help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.",
+            f"While the agent works, type to tell it more; {STOP} stops it after its step.",
+        ):
+            self.screen.line(hint, DIM)
         self.keyboard.complete_with(_completions)
         if choose:
             chat_id = self._chosen_chat()

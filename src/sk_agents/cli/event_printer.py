@@ -43,6 +43,7 @@ from sk_agents.wire.events import (
     AudienceView,
     CostView,
     CutReason,
+    Decider,
     ReviewView,
     TableView,
     UsageView,
@@ -62,6 +63,14 @@ DIGEST_LENGTH = 12
 # More than a screen of a difference is for the page.
 PREVIEW_LINES = 60
 PREVIEW_STYLES = {"+": GOOD, "-": BAD}
+# What has decided where the event names no person.
+DECIDERS: dict[Decider, str] = {
+    "human": "a user",
+    "policy": "policy",
+    "timeout": "timeout: no decision came in time",
+    "cancel": "the cancellation of the run",
+    "failure": "the failure of the run",
+}
 APPROVAL_TITLES = {
     "tool": "wants to run",
     "outcome_unknown": "was cut off: it is unknown whether it took effect",
@@ -205,7 +214,7 @@ class EventPrinter:
     def _print_decision(self, event: Approved | Rejected) -> None:
         tool = one_line(event.tool_name)
         named = event.decided_by_name or event.decided_by
-        who = event.by if named is None else f"{event.by} {one_line(named)}"
+        who = DECIDERS[event.by] if named is None else one_line(named)
         reason = f": {one_line(event.message)}" if event.message else ""
         if isinstance(event, Approved):
             edited = " with other arguments" if event.edited_arguments is not None else ""

@@ -14,6 +14,7 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from datetime import UTC, datetime
 from time import monotonic
 from types import TracebackType
@@ -48,6 +49,10 @@ class TextFormatter(_RedactingFormatter):
     """Appends what the call passed as `extra` and the ids of request and run, as `key=value`."""
 
     def format(self, record: logging.LogRecord) -> str:
+        if record.exc_text:
+            # Another handler has left it there, with the text of the exception.
+            record = copy(record)
+            record.exc_text = None
         return self._redactor.text(super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:

@@ -17,6 +17,7 @@ from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from sk_agents.config.amounts import read_span
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SERVER = "http://127.0.0.1:8000"
 EXITS = "Exit codes: 0 done, 1 refused or not found, 2 bad usage, 69 no server."
+UNBOUNDED = 10_000
 _AGO = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _HOURS = {"h": 1, "d": 24, "w": 168}
 
@@ -132,10 +134,25 @@ _ACCESS = tuple(
 )
 
 
+class CommandList(TyperGroup):
+    """Shows the whole sentence about each command, on as many lines as it takes."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        rows = [
+            (name, command.get_short_help_str(UNBOUNDED))
+            for name, command in commands.items()
+            if command is not None
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
 def command_group(name: str, summary: str, *examples: str, exits: str = EXITS) -> typer.Typer:
     lines = "\n".join(f"  {example}" for example in examples)
     return typer.Typer(
         name=name,
+        cls=CommandList,
         no_args_is_help=True,
         rich_markup_mode=None,
         help=f"{summary}\n\n\b\nExamples:\n{lines}\n\n\b\n{exits}",

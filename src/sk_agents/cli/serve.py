@@ -21,7 +21,7 @@ from sk_agents.cli.listening import CannotListen, listen
 from sk_agents.cli.options import Exit
 from sk_agents.cli.worker_link import Stop, WorkerLink
 from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_files
-from sk_agents.config.default_agents import AgentOffer
+from sk_agents.config.default_agents import UNTAUGHT, AgentOffer
 from sk_agents.config.settings import Settings, export_environment
 from sk_agents.config.store_url import store_name
 from sk_agents.exceptions import ConfigurationError, StoreBroken, StoreBusy, StoreError
@@ -108,6 +108,11 @@ def ready_line(
     ]
     if offer.remark is not None:
         facts.append(offer.remark)
+    facts.extend(
+        f"{name}: {served.model} {UNTAUGHT}"
+        for name, served in parts.agents.items()
+        if served.is_untaught
+    )
     return " · ".join(facts)
 
 

@@ -383,7 +383,7 @@ def write_document(
             file.write(text)
         os.replace(file.name, path)
     except OSError as error:
-        return _unusable(path, error)
+        return _unusable(path, error.strerror or error)
     return Exit.DONE
 
 
@@ -393,13 +393,20 @@ def read_document(path: Path, passphrase_file: Path | None = None) -> dict[str, 
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
         document = json.loads(text)
-    except (OSError, ValueError) as error:
-        _unusable(path, error)
+    except OSError as error:
+        _unusable(path, error.strerror or error)
+        return None
+    except ValueError as error:
+        _unusable(path, f"it is not JSON: {error}")
         return None
     if not isinstance(document, dict):
         _unusable(path, "it is not a JSON object")
         return None
-    return _decrypted(path, document, passphrase_file)
+    opened = _decrypted(path, document, passphrase_file)
+    if opened is not None and "events" not in opened:
+        _unusable(path, "`teal export` did not write it")
+        return None
+    return opened
 
 
 def _decrypted(

@@ -47,6 +47,8 @@ def send_message(
     try:
         if message == "-":
             message = sys.stdin.read()
+        if not message.strip() and not files:
+            raise ValueError("the message is empty")
         options: MessageOptions = {"agent": agent} if agent else {}
         if files:
             options["items"] = read_items(files)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -192,7 +193,9 @@ class ServerConnection:
     ) -> None:
         parts = urlsplit(base_url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(f"not the address of a server: {base_url!r}")
+            raise ValueError(
+                f"not the address of a server: {base_url!r}; one is like http://127.0.0.1:8000"
+            )
         self._base_url = base_url.rstrip("/")
         self._token = token
         self._named = {} if user is None else {"user_id": user}
@@ -355,6 +358,13 @@ def _unreachable(error: Exception) -> ServerUnreachable:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"there is no host named {error.host}"
+    if isinstance(error, aiohttp.ClientSSLError):
+        return str(error)
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
+        # Its own text says "ssl" also where there is none.
+        return f"{error.host} port {error.port}: {os.strerror(error.os_error.errno)}"
     return str(error) or type(error).__name__
 
 

@@ -13,6 +13,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -265,9 +266,15 @@ def read_agent_specs(file: AgentFile, fill: Fill | None = None) -> dict[str, Age
     _refuse_misplaced(file, "spec.", file.document["spec"])
     for place, spec in specs.items():
         if spec.model_extra:
-            names = ", ".join(sorted(spec.model_extra))
+            names = ", ".join(_guessed(name) for name in sorted(spec.model_extra))
             logger.warning("%s: %s: unknown keys are ignored: %s", file.path, place, names)
     return specs
+
+
+def _guessed(key: str) -> str:
+    """An unknown key, with the one that may have been meant."""
+    meant = get_close_matches(key, AgentSpec.model_fields, 1)
+    return f"{key} (did you mean {meant[0]}?)" if meant else key
 
 
 def _agent_paths(folder: Path) -> list[Path]:

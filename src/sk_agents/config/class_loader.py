@@ -26,6 +26,8 @@ from sk_agents.exceptions import ClassUnusable, LoadError, ModuleBroken, ModuleM
 from sk_agents.private_files import changeable_by_others
 
 T = TypeVar("T")
+# Code of ours that a module calls is not where its mistake is, and neither is Python's import.
+PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
 _file_modules: dict[Path, ModuleType] = {}
 # Re-entrant: a module may load another one while it is being loaded.
@@ -110,14 +112,27 @@ def load_class(
         LoadError: every user of this machine can change the module's file.
     """
     prefix = f"{source}: " if source else ""
-    found = getattr(_load(module, prefix, folder), name, None)
+    loaded = _load(module, prefix, folder)
+    found = getattr(loaded, name, None)
     if found is None:
-        raise ClassUnusable(f"{prefix}module '{module}' has no class '{name}'")
+        raise ClassUnusable(f"{prefix}module '{module}' has no class '{name}'{_has(loaded, base)}")
     if not inspect.isclass(found) or not issubclass(found, base):
         raise ClassUnusable(f"{prefix}'{name}' of module '{module}' is not a {base.__name__}")
     if inspect.isabstract(found):
         raise ClassUnusable(f"{prefix}'{name}' of module '{module}' is abstract")
     return found
+
+
+def _has(module: ModuleType, base: type) -> str:
+    """What could have been meant."""
+    names = [
+        name
+        for name, found in vars(module).items()
+        if inspect.isclass(found)
+        and issubclass(found, base)
+        and found.__module__ == module.__name__
+    ]
+    return f"; it has {', '.join(names)}" if names else ""
 
 
 def load_object(
@@ -215,7 +230,11 @@ def _load_dotted(name: str, prefix: str) -> ModuleType:
 
 
 def _failure(module: str, error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((PACKAGE, "<frozen "))
+    ]
     line = f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
     name = error.name if isinstance(error, ImportError) else None
     hint = f"; {import_hint(name)}" if name else ""

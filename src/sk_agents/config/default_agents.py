@@ -15,6 +15,8 @@ from sk_agents.config.agent_file import AgentFile, load_agent_files
 FOLDER = Path(__file__).parent.parent / "agents"
 TOUR = "tour"
 ASSISTANT = "assistant"
+LOCAL = "local/"
+UNTAUGHT = "was never taught to use tools, and often picks a wrong one or none"
 TOUR_NEEDS = "a script, needs no key"
 HOW_TO_GET_ONE = (
     "no assistant: set OPENAI_API_KEY, ANTHROPIC_API_KEY or another provider's key, start Ollama, "

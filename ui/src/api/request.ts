@@ -1,8 +1,13 @@
 /** Requests to the server: JSON in, JSON out, and typed errors. */
+import { signal } from "@preact/signals";
+
 import { credentials, needsSignIn } from "../account/credentials";
 import { t } from "../text/language";
 
 const TIMEOUT_MS = 30_000;
+
+/** Whether the server has answered the last request. */
+export const isReachable = signal(true);
 
 export class ServerProblem extends Error {
   constructor(
@@ -52,7 +57,7 @@ async function sendOnce(path: string, call: Call, token: string | null): Promise
   if (call.key) headers["Idempotency-Key"] = call.key;
   if (token) headers["Authorization"] = `Bearer ${token}`;
   try {
-    return await fetch(path, {
+    const response = await fetch(path, {
       method: call.method ?? "GET",
       headers,
       body: call.body === undefined ? null : JSON.stringify(call.body),
@@ -60,8 +65,11 @@ async function sendOnce(path: string, call: Call, token: string | null): Promise
       cache: "no-store",
       credentials: "same-origin",
     });
+    isReachable.value = true;
+    return response;
   } catch (error) {
     if (call.signal?.aborted) throw error;
+    isReachable.value = false;
     throw new Unreachable();
   }
 }
@@ -75,6 +83,7 @@ export async function ask<Answer>(path: string, call: Call = {}): Promise<Answer
     return (await response.json()) as Answer;
   } catch (error) {
     if (error instanceof ServerProblem || call.signal?.aborted) throw error;
+    isReachable.value = false;
     throw error instanceof Unreachable ? error : new Unreachable();
   }
 }

@@ -35,6 +35,8 @@ export class ChatSession implements Runs {
   private readonly shape = signal(0);
   private readonly rebuilt = new Set<string>();
   private readonly loading = new Set<string>();
+  /** The part before these that is on its way. */
+  private part: Promise<ChatView> | null = null;
   private cursor = "0";
   private known = 0;
   private hasGap = false;
@@ -172,9 +174,11 @@ export class ChatSession implements Runs {
 
   async loadOlder(): Promise<void> {
     const before = this.older.peek();
-    if (!before || this.loading.has(before)) return;
-    this.loading.add(before);
-    const view = await server.chat(this.id, before).finally(() => this.loading.delete(before));
+    if (!before) return;
+    this.part ??= server.chat(this.id, before).finally(() => (this.part = null));
+    const view = await this.part;
+    // Another caller has waited for the same part.
+    if (this.older.peek() !== before) return;
     batch(() => {
       const cut = this.visible.peek()[0];
       this.add(view, before);
@@ -183,6 +187,10 @@ export class ChatSession implements Runs {
       if (first && last) first.value = { ...first.peek(), parent: last.id };
       this.treeChanged();
     });
+  }
+
+  async loadAll(): Promise<void> {
+    while (this.older.peek()) await this.loadOlder();
   }
 
   /** Load the text so far of a stopped run; its frames do not contain it. */

@@ -1,11 +1,10 @@
 /** Keyboard shortcuts. */
 import { cancel } from "../api/endpoints";
-import { errorText } from "../api/request";
 import { t } from "../text/language";
 import { isOver } from "../chat/run";
 import { switchBranch } from "../view/branches";
 import { isHelpOpen, isInboxOpen, replayedRun, shownTimeline } from "./dialogs";
-import { notice } from "./notice";
+import { complain } from "./notice";
 import { newChat, openChat } from "./openchat";
 
 interface Shortcut {
@@ -56,7 +55,7 @@ export async function stopRun(after?: "step"): Promise<void> {
   try {
     await cancel(session.id, active.id, after);
   } catch (error) {
-    notice.value = errorText(error);
+    complain(error);
   }
 }
 

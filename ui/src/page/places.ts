@@ -5,7 +5,7 @@ import { errorText } from "../api/request";
 import type { ChatChange, ChatSummary } from "../api/schema";
 import * as chatList from "../chat/chatlist";
 import { plural, t } from "../text/language";
-import { notice } from "./notice";
+import { complain } from "./notice";
 import { addressOf, goTo, newChat, openChat } from "./openchat";
 import { showToast } from "./toast";
 
@@ -51,7 +51,7 @@ export async function removeForGood(id: string): Promise<void> {
     await server.remove(id);
     if (openChat.peek().session.id === id) newChat();
   } catch (error) {
-    notice.value = errorText(error);
+    complain(error);
   }
   await chatList.refresh();
 }
@@ -72,7 +72,7 @@ async function change(id: string, what: ChatChange): Promise<ChatSummary | null>
   try {
     return taken(id, await server.changeChat(id, what));
   } catch (error) {
-    notice.value = errorText(error);
+    complain(error);
     return null;
   }
 }

@@ -289,6 +289,10 @@ export const german: Dictionary = {
   "Show the source": "Quelltext zeigen",
   "No diagram: {reason}": "Kein Diagramm: {reason}",
   "Diagram: {text}": "Diagramm: {text}",
+  Diagram: "Diagramm",
+  "The agent ended without an answer.": "Der Agent hat ohne Antwort geendet.",
+  "Begin a new chat, or edit an earlier message to go on from there.":
+    "Beginnen Sie einen neuen Chat, oder bearbeiten Sie eine frühere Nachricht, um von dort weiterzumachen.",
   "no-break space": "geschütztes Leerzeichen",
   "soft hyphen": "weicher Trennstrich",
   "zero-width space": "Leerzeichen ohne Breite",

@@ -1,5 +1,5 @@
 /** A call that waits for a decision, with everything that the decision is about. */
-import { useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { decide, waiting, withdrawVote, type Decision } from "../inbox/inbox";
 import type { ApprovalRequest } from "../chat/run";
@@ -11,6 +11,7 @@ import { DecisionForm } from "./decisionform";
 import { ArgumentForm } from "./argumentform";
 import { Arguments } from "./arguments";
 import { Comparison } from "./comparison";
+import { useSuccessor } from "./focus";
 import { LongText } from "./longtext";
 import { Preview, ShownPreview } from "./preview";
 import { Review } from "./review";
@@ -33,8 +34,13 @@ const questionOf = (kind: ApprovalRequest["kind"]): string =>
     auth: t("This tool acts in your name."),
   })[kind];
 
+type Mode = "idle" | "editing" | "rejecting" | "approving";
+
 export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProps) {
-  const [mode, setMode] = useState<"idle" | "editing" | "rejecting" | "approving">("idle");
+  const [mode, setMode] = useState<Mode>("idle");
+  const card = useRef<HTMLDivElement>(null);
+  useFocusIn(card, mode);
+  const successor = useSuccessor(card);
   const [edited, setEdited] = useState<Record<string, unknown> | null>(null);
   const [isBusy, setBusy] = useState(false);
   const [problem, setProblem] = useState("");
@@ -46,6 +52,7 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
   const hasVoted = known?.my_vote === true;
   const send = async (decision: Decision): Promise<void> => {
     if (isBusy) return;
+    successor.hold();
     setBusy(true);
     const outcome = await decide(chat, run, approval, decision);
     setBusy(false);
@@ -67,6 +74,7 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
   return (
     <div
       class="approval"
+      ref={card}
       role="group"
       aria-label={t("Approval: {tool}", { tool: approval.tool_name })}
       tabIndex={-1}
@@ -178,6 +186,19 @@ export function Approval({ chat, run, agent, approval, onDecided }: ApprovalProp
   );
 }
 
+/** A form that was asked for gets the focus, and the call when the form is left. */
+function useFocusIn(card: { current: HTMLDivElement | null }, mode: Mode): void {
+  const before = useRef(mode);
+  useLayoutEffect(() => {
+    if (before.current === mode) return;
+    before.current = mode;
+    const form = card.current?.querySelector("form");
+    const field = form?.querySelector<HTMLElement>("textarea, input, select, button");
+    (field ?? card.current)?.focus({ preventScroll: true });
+    (form ?? card.current)?.scrollIntoView({ block: "nearest" });
+  }, [mode]);
+}
+
 /** The tool's question, and the arguments of the call. */
 function AskedQuestion({ input }: { input: string }) {
   const { question, call } = parsedObject(input) ?? {};
@@ -219,7 +240,6 @@ function ReasonForm({ approves, isRequired, isBusy, onDecide, onCancel }: Reason
           rows={2}
           maxLength={4000}
           value={message}
-          ref={(element) => element?.focus()}
           onInput={(event) => setMessage(event.currentTarget.value)}
         />
       </label>

@@ -35,7 +35,7 @@ export function ArgumentForm(props: ArgumentFormProps) {
     };
   }, [values]);
   if (!isExact(props.input)) {
-    return <p class="problem">{t("A number here is too long to be edited in a browser.")}</p>;
+    return <TooExact {...props} />;
   }
   const set = (name: string, value: unknown): void => setValues({ ...values, [name]: value });
   const words = props.words ?? usualWords();
@@ -72,6 +72,20 @@ export function ArgumentForm(props: ArgumentFormProps) {
         </button>
         <button type="button" disabled={props.isBusy} onClick={props.onCancel}>
           {words.leave}
+        </button>
+      </div>
+    </form>
+  );
+}
+
+/** Only the way back: an edit would change the number. */
+function TooExact({ words, onCancel }: ArgumentFormProps) {
+  return (
+    <form class="argument-form" aria-label={t("Edit arguments")}>
+      <p class="problem">{t("A number here is too long to be edited in a browser.")}</p>
+      <div class="actions">
+        <button type="button" onClick={onCancel}>
+          {(words ?? usualWords()).leave}
         </button>
       </div>
     </form>

@@ -22,7 +22,8 @@ export function Banner({ openChat }: { openChat: OpenChat }) {
     return () => window.clearTimeout(timer);
   }, [isLost]);
   return (
-    <>
+    // One row of the page, whichever of them are shown.
+    <div class="banners">
       <div class="banner" role="status" hidden={!isShown || !isLost}>
         {navigator.onLine
           ? t("The connection to the server is lost. Trying again; your messages are safe.")
@@ -34,6 +35,6 @@ export function Banner({ openChat }: { openChat: OpenChat }) {
           <IconButton icon="cross" label={t("Dismiss")} onClick={() => (notice.value = "")} />
         </div>
       )}
-    </>
+    </div>
   );
 }

@@ -1,5 +1,5 @@
 /** One decision about all calls of a run that wait. */
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 
 import { waitingCalls, type Run } from "../chat/run";
 import { decide } from "../inbox/inbox";
@@ -13,10 +13,13 @@ const isPlain = (call: ReturnType<typeof waitingCalls>[number]): boolean =>
 export function BatchDecision({ chat, run }: { chat: string; run: Run }) {
   const [isBusy, setBusy] = useState(false);
   const [problem, setProblem] = useState("");
+  const place = useRef<HTMLDivElement>(null);
   const calls = waitingCalls(run).filter(isPlain);
   const hasDecided = run.steps.some((step) => step.kind === "call" && step.verdict?.by === "human");
   if (calls.length < 2) return null;
   const decideAll = async (approved: boolean): Promise<void> => {
+    // Before its buttons are disabled and then taken away with the focus.
+    place.current?.closest<HTMLElement>(".turn")?.focus({ preventScroll: true });
     setBusy(true);
     setProblem("");
     for (const { approval } of calls) {
@@ -29,7 +32,7 @@ export function BatchDecision({ chat, run }: { chat: string; run: Run }) {
   };
   const count = calls.length;
   return (
-    <div class="batch" role="group" aria-label={t("All calls that wait")}>
+    <div class="batch" ref={place} role="group" aria-label={t("All calls that wait")}>
       <span>{t("{count} calls wait: those above.", { count })}</span>
       <button class="primary" disabled={isBusy} onClick={() => void decideAll(true)}>
         {hasDecided

@@ -1,9 +1,8 @@
 /** The versions of a message: which one is shown, and buttons for the others. */
 import { chooseBranch } from "../api/endpoints";
-import { errorText } from "../api/request";
 import type { ChatSession } from "../chat/session";
 import { comparedRun } from "../page/dialogs";
-import { notice } from "../page/notice";
+import { complain } from "../page/notice";
 import { t } from "../text/language";
 import { IconButton } from "./icon";
 
@@ -14,7 +13,7 @@ export async function switchBranch(session: ChatSession, run: string, step: -1 |
   try {
     await chooseBranch(session.id, target);
   } catch (error) {
-    notice.value = errorText(error);
+    complain(error);
   }
 }
 

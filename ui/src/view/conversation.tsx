@@ -1,8 +1,7 @@
 /** The messages of a chat. New text scrolls into view while the reader is at the end. */
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
-import { errorText } from "../api/request";
-import { notice } from "../page/notice";
+import { complain } from "../page/notice";
 import { newChat, sought, type OpenChat } from "../page/openchat";
 import { placeOf } from "../page/seeking";
 import { t } from "../text/language";
@@ -31,7 +30,7 @@ export function Conversation({ openChat }: { openChat: OpenChat }) {
     try {
       if (all.length < shown + MORE && session.older.peek()) await session.loadOlder();
     } catch (error) {
-      notice.value = errorText(error);
+      complain(error);
       return;
     }
     keepPlace();
@@ -43,7 +42,7 @@ export function Conversation({ openChat }: { openChat: OpenChat }) {
     if (id === null || session.phase.peek() !== "open") return;
     sought.value = null;
     const place = await placeOf(session, id).catch((error: unknown) => {
-      notice.value = errorText(error);
+      complain(error);
       return -1;
     });
     if (place < 0) return;
@@ -51,6 +50,17 @@ export function Conversation({ openChat }: { openChat: OpenChat }) {
     requestAnimationFrame(() => showTurn(view.current, id));
   };
   const hasOlder = all.length > shown || session.older.value !== null;
+  const older = useRef<HTMLButtonElement>(null);
+  useEffect(() => {
+    if (!older.current) return undefined;
+    // Those who scroll up find them there; the button is for the keyboard and for another attempt.
+    const watch = new IntersectionObserver(
+      (seen) => void (seen.some((entry) => entry.isIntersecting) && showOlder()),
+      { root: view.current },
+    );
+    watch.observe(older.current);
+    return () => watch.disconnect();
+  }, [hasOlder, shown, all.length]);
   return (
     <div class="conversation" ref={view} tabIndex={0} role="region" aria-label={t("Conversation")}>
       <div class="turns">
@@ -66,7 +76,7 @@ export function Conversation({ openChat }: { openChat: OpenChat }) {
           <Welcome openChat={openChat} />
         )}
         {hasOlder && (
-          <button type="button" class="quiet older" onClick={() => void showOlder()}>
+          <button ref={older} type="button" class="quiet older" onClick={() => void showOlder()}>
             {t("Show earlier messages")}
           </button>
         )}

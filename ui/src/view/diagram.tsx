@@ -46,13 +46,19 @@ export function Diagram({ text }: { text: string }) {
   }
   return (
     <figure class="diagram">
-      {/* An image runs no script, whatever is in it. */}
-      <img
-        src={picture.address}
-        width={picture.width}
-        height={picture.height}
-        alt={t("Diagram: {text}", { text: text.slice(0, 300) })}
-      />
+      <div class="diagram-view" tabIndex={0} role="group" aria-label={t("Diagram")}>
+        {/* An image runs no script, whatever is in it. */}
+        <img
+          src={picture.address}
+          width={picture.width}
+          height={picture.height}
+          style={{
+            "--width": `${picture.width}px`,
+            "--shape": String(picture.width / picture.height),
+          }}
+          alt={t("Diagram: {text}", { text: text.slice(0, 300) })}
+        />
+      </div>
       <button type="button" class="quiet" onClick={() => setSource(true)}>
         {t("Show the source")}
       </button>

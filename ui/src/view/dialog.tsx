@@ -36,7 +36,9 @@ export function Dialog({ title, onClose, children, class: extra }: DialogProps) 
         <h2 id="dialog-title">{title}</h2>
         <IconButton icon="cross" label={t("Close")} onClick={onClose} />
       </header>
-      <div class="dialog-body">{children}</div>
+      <div class="dialog-body" tabIndex={-1}>
+        {children}
+      </div>
     </dialog>
   );
 }

@@ -2,13 +2,13 @@
 import { useState } from "preact/hooks";
 
 import * as server from "../api/endpoints";
-import { errorText } from "../api/request";
 import type { FeedbackView } from "../api/schema";
 import type { Run } from "../chat/run";
 import { announce } from "../page/announcer";
-import { notice } from "../page/notice";
+import { complain } from "../page/notice";
 import type { OpenChat } from "../page/openchat";
 import { t } from "../text/language";
+import { useFirstFocus } from "./focus";
 import { IconButton } from "./icon";
 import { VisibleText } from "./visibletext";
 
@@ -47,17 +47,24 @@ export function Thumbs({ openChat, run, setNoting }: FeedbackProps) {
   );
 }
 
-export function FeedbackNote({ openChat, run, isNoting, setNoting }: FeedbackProps) {
-  const [note, setNote] = useState(run.feedback?.note ?? "");
-  if (!run.feedback) return null;
-  const { rating } = run.feedback;
-  if (!isNoting) {
-    return run.feedback.note ? (
-      <p class="feedback-note">
-        {t("Your note:")} <VisibleText text={run.feedback.note} />
-      </p>
-    ) : null;
-  }
+export function FeedbackNote(props: FeedbackProps) {
+  const { feedback } = props.run;
+  if (!feedback) return null;
+  if (props.isNoting) return <NoteForm {...props} given={feedback} />;
+  return feedback.note ? (
+    <p class="feedback-note">
+      {t("Your note:")} <VisibleText text={feedback.note} />
+    </p>
+  ) : null;
+}
+
+interface NoteProps extends FeedbackProps {
+  given: { rating: Rating; note: string | null };
+}
+
+function NoteForm({ openChat, run, setNoting, given: { rating, note: before } }: NoteProps) {
+  const [note, setNote] = useState(before ?? "");
+  const field = useFirstFocus<HTMLTextAreaElement>();
   const send = async (): Promise<void> => {
     setNoting(false);
     if (note.trim()) await give(openChat, run, rating, note.trim());
@@ -78,7 +85,7 @@ export function FeedbackNote({ openChat, run, isNoting, setNoting }: FeedbackPro
           rows={2}
           maxLength={4000}
           value={note}
-          ref={(element) => element?.focus()}
+          ref={field}
           onInput={(event) => setNote(event.currentTarget.value)}
           onKeyDown={(event) => event.key === "Escape" && setNoting(false)}
         />
@@ -106,7 +113,7 @@ async function give(
     session.setFeedback(id, given);
     announce(t("Thank you. Your rating is kept."));
   } catch (error) {
-    notice.value = errorText(error);
+    complain(error);
   }
 }
 
@@ -116,6 +123,6 @@ async function takeBack({ session }: OpenChat, { id }: Run): Promise<void> {
     session.setFeedback(id, null);
     announce(t("Your rating is taken back."));
   } catch (error) {
-    notice.value = errorText(error);
+    complain(error);
   }
 }

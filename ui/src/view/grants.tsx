@@ -2,24 +2,35 @@
 import { useEffect, useState } from "preact/hooks";
 
 import * as server from "../api/endpoints";
-import { errorText } from "../api/request";
+import { errorText, isReachable } from "../api/request";
 import type { GrantView } from "../api/schema";
 import * as inbox from "../inbox/inbox";
 import { closeDialogs } from "../page/dialogs";
-import { notice } from "../page/notice";
 import { addressOf } from "../page/openchat";
 import { phrase, t } from "../text/language";
 import { ago } from "../text/time";
 
 export function Grants() {
   const [all, setAll] = useState<GrantView[] | null>(null);
-  const load = (): void => {
-    server
-      .grants()
-      .then((page) => setAll(page.grants))
-      .catch((error: unknown) => (notice.value = errorText(error)));
+  const [problem, setProblem] = useState("");
+  // Read again when the server is back.
+  useEffect(() => void load(), [inbox.count.value, isReachable.value]);
+  const load = async (change?: Promise<unknown>): Promise<void> => {
+    try {
+      await change;
+      setAll((await server.grants()).grants);
+      setProblem("");
+    } catch (error) {
+      setProblem(errorText(error));
+    }
   };
-  useEffect(load, [inbox.count.value]);
+  if (problem) {
+    return (
+      <p class="problem" role="alert">
+        {problem}
+      </p>
+    );
+  }
   if (all === null) return null;
   if (all.length === 0) {
     return (
@@ -45,15 +56,7 @@ export function Grants() {
               when: <span class="muted">{ago(grant.granted_at)}</span>,
             })}
           </span>
-          <button
-            type="button"
-            onClick={() =>
-              void server
-                .revoke(grant.grant_id)
-                .then(load)
-                .catch((error: unknown) => (notice.value = errorText(error)))
-            }
-          >
+          <button type="button" onClick={() => void load(server.revoke(grant.grant_id))}>
             {t("Revoke")}
           </button>
         </li>

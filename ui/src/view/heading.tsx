@@ -1,21 +1,24 @@
 /** The chat's title and the menu of the chat. */
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 
 import * as server from "../api/endpoints";
-import { errorText } from "../api/request";
 import { asMarkdown } from "../chat/document";
 import * as chatList from "../chat/chatlist";
+import type { ChatSession } from "../chat/session";
 import * as inbox from "../inbox/inbox";
 import { isShareOpen, isTagsOpen } from "../page/dialogs";
 import { downloadFile } from "../page/download";
 import { focusOn } from "../page/keyboard";
-import { notice } from "../page/notice";
+import { complain } from "../page/notice";
 import { isMenuOpen, type OpenChat } from "../page/openchat";
 import { move, pin } from "../page/places";
 import { plural, t } from "../text/language";
 import { Avatar } from "./avatar";
 import { Icon, IconButton } from "./icon";
+import { useFirstFocus } from "./focus";
 import { Menu } from "./menu";
+
+const MENU = ".heading .menu > summary";
 
 export function Heading({ openChat }: { openChat: OpenChat }) {
   const { session } = openChat;
@@ -53,42 +56,57 @@ export function Heading({ openChat }: { openChat: OpenChat }) {
 }
 
 function TitleForm({ openChat, onDone }: { openChat: OpenChat; onDone: () => void }) {
-  const [title, setTitle] = useState(openChat.session.title.peek());
-  const save = async (): Promise<void> => {
+  const { session } = openChat;
+  const [title, setTitle] = useState(session.title.peek());
+  const field = useFirstFocus<HTMLInputElement>();
+  // The field that is taken away is left once more: the first reason counts.
+  const hasEnded = useRef(false);
+  const end = (isKept: boolean): void => {
+    if (hasEnded.current) return;
+    hasEnded.current = true;
+    const name = title.trim();
+    if (isKept && name && name !== session.title.peek()) void rename(session, name);
     onDone();
-    if (!title.trim() || title === openChat.session.title.peek()) return;
-    try {
-      await server.changeChat(openChat.session.id, { title: title.trim() });
-      openChat.session.title.value = title.trim();
-      void chatList.refresh();
-    } catch (error) {
-      notice.value = errorText(error);
-    }
   };
   return (
     <form
       class="naming"
       onSubmit={(event) => {
         event.preventDefault();
-        void save();
+        end(true);
+        focusOn(MENU);
       }}
     >
       <input
         aria-label={t("Title of the chat")}
         maxLength={200}
         value={title}
-        ref={(element) => element?.focus()}
+        ref={field}
         onInput={(event) => setTitle(event.currentTarget.value)}
-        onBlur={() => void save()}
-        onKeyDown={(event) => event.key === "Escape" && onDone()}
+        onBlur={() => end(true)}
+        onKeyDown={(event) => {
+          if (event.key !== "Escape") return;
+          end(false);
+          focusOn(MENU);
+        }}
       />
     </form>
   );
 }
 
+async function rename(session: ChatSession, title: string): Promise<void> {
+  try {
+    await server.changeChat(session.id, { title });
+    session.title.value = title;
+    void chatList.refresh();
+  } catch (error) {
+    complain(error);
+  }
+}
+
 function ChatMenu({ openChat, onRename }: { openChat: OpenChat; onRename: () => void }) {
   const act = (what: () => Promise<void> | void) => (): void => {
-    Promise.resolve(what()).catch((error: unknown) => (notice.value = errorText(error)));
+    Promise.resolve(what()).catch((error: unknown) => complain(error));
   };
   const { session } = openChat;
   const { id } = session;
@@ -112,7 +130,10 @@ function ChatMenu({ openChat, onRename }: { openChat: OpenChat; onRename: () => 
       <hr />
       <button
         type="button"
-        onClick={act(() => downloadFile(`${id}.md`, "text/markdown", asMarkdown(session)))}
+        onClick={act(async () => {
+          await session.loadAll();
+          downloadFile(`${id}.md`, "text/markdown", asMarkdown(session));
+        })}
       >
         <Icon name="save" /> {t("Export as Markdown")}
       </button>

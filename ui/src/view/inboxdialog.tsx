@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 
 import { how } from "../account/account";
+import { isReachable } from "../api/request";
 import type { ApprovalView } from "../api/schema";
 import * as inbox from "../inbox/inbox";
 import { closeDialogs, isInboxOpen } from "../page/dialogs";
@@ -21,7 +22,11 @@ export function InboxDialog() {
   return (
     <Dialog title={t("Inbox")} class="wide" onClose={() => (isInboxOpen.value = false)}>
       <NotificationSetting />
-      {all.length === 0 && <p class="empty">{t("Nothing waits for you.")}</p>}
+      {all.length === 0 && (
+        <p class="empty">
+          {isReachable.value ? t("Nothing waits for you.") : t("The server cannot be reached.")}
+        </p>
+      )}
       {all.map((entry) => (
         <WaitingCall key={entry.approval_id} entry={entry} />
       ))}

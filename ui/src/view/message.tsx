@@ -7,6 +7,7 @@ import type { OpenChat } from "../page/openchat";
 import { t } from "../text/language";
 import { Branches } from "./branches";
 import { CopyButton } from "./copybutton";
+import { useFirstFocus } from "./focus";
 import { IconButton } from "./icon";
 import { SentFile } from "./sentfile";
 
@@ -64,6 +65,7 @@ export function MessageText({ text, items }: { text: string; items: (Item | Item
 
 function EditForm({ openChat, run, onDone }: { openChat: OpenChat; run: Run; onDone: () => void }) {
   const [text, setText] = useState(run.message);
+  const field = useFirstFocus<HTMLTextAreaElement>();
   const send = (): void => {
     if (!text.trim()) return;
     onDone();
@@ -82,7 +84,7 @@ function EditForm({ openChat, run, onDone }: { openChat: OpenChat; run: Run; onD
         aria-label={t("New text of the message")}
         rows={Math.min(12, text.split("\n").length + 1)}
         value={text}
-        ref={(element) => element?.focus()}
+        ref={field}
         onInput={(event) => setText(event.currentTarget.value)}
         onKeyDown={(event) => {
           if (event.key === "Escape") onDone();

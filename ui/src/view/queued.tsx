@@ -1,8 +1,7 @@
 /** A message that waits for its turn: it can be taken back, to be changed or dropped. */
 import { cancel } from "../api/endpoints";
-import { errorText } from "../api/request";
 import type { Run } from "../chat/run";
-import { notice } from "../page/notice";
+import { complain } from "../page/notice";
 import { refill } from "../page/refill";
 import { t } from "../text/language";
 
@@ -12,7 +11,7 @@ export function Queued({ chat, run }: { chat: string; run: Run }) {
       .then(() => {
         if (isEdited) refill.value = run.message;
       })
-      .catch((error: unknown) => (notice.value = errorText(error)));
+      .catch((error: unknown) => complain(error));
   };
   return (
     <p class="actions queued muted">

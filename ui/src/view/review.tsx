@@ -2,9 +2,8 @@
 import { useState } from "preact/hooks";
 
 import * as server from "../api/endpoints";
-import { errorText } from "../api/request";
 import type { AudienceView, ReviewView, SharedTurn, VoteView } from "../api/schema";
-import { notice } from "../page/notice";
+import { complain } from "../page/notice";
 import { phrase, plural, t } from "../text/language";
 import { ago, fullDate } from "../text/time";
 import { VisibleText } from "./visibletext";
@@ -71,7 +70,7 @@ function Conversation({ approval }: { approval: string }) {
       server
         .approval(approval)
         .then((view) => setTurns(view.conversation ?? []))
-        .catch((error: unknown) => (notice.value = errorText(error)));
+        .catch((error: unknown) => complain(error));
     };
     return (
       <button type="button" class="quiet" onClick={load}>

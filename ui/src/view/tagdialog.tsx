@@ -7,6 +7,7 @@ import { openChat } from "../page/openchat";
 import { retag } from "../page/places";
 import { t } from "../text/language";
 import { Dialog } from "./dialog";
+import { useFirstFocus } from "./focus";
 
 const MAX_TEXT = 840;
 
@@ -23,6 +24,7 @@ function TagForm() {
   const { session } = openChat.value;
   const [text, setText] = useState(session.tags.peek().join(", "));
   const [problem, setProblem] = useState("");
+  const field = useFirstFocus<HTMLInputElement>();
   const named = tagsOf(text);
   const others = chatList.tags.value.filter((tag) => !named.includes(tag));
   const save = async (): Promise<void> => {
@@ -43,7 +45,7 @@ function TagForm() {
         <input
           maxLength={MAX_TEXT}
           value={text}
-          ref={(element) => element?.focus()}
+          ref={field}
           onInput={(event) => setText(event.currentTarget.value)}
         />
       </label>

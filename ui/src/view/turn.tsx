@@ -62,6 +62,9 @@ export function Turn({ openChat, id }: { openChat: OpenChat; id: string }) {
         )}
         {isWorking(run) && <Working />}
         {run.isStopping && <p class="muted">{t("Stopping after this step.")}</p>}
+        {run.status === "COMPLETED" && !answerOf(run) && (
+          <p class="muted">{t("The agent ended without an answer.")}</p>
+        )}
         {run.error && <FailureBox openChat={openChat} run={run} />}
         <Footer openChat={openChat} run={run} />
       </div>
@@ -124,6 +127,9 @@ function FailureBox({ openChat, run }: { openChat: OpenChat; run: Run }) {
   return (
     <div class="failure" role="alert">
       <p>{run.error?.message}</p>
+      {run.error?.code === "llm_context" && (
+        <p>{t("Begin a new chat, or edit an earlier message to go on from there.")}</p>
+      )}
       <p class="fine">
         <code>{run.error?.code}</code>
         {run.error?.correlation_id && (

@@ -8,7 +8,7 @@ import platform
 import re
 import shutil
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from sk_agents.cli.options import Exit, ServerAccess
 from sk_agents.cli.serve import served_agents
 from sk_agents.cli.server_connection import silence_client_log
 from sk_agents.config.agent_file import configured_paths
+from sk_agents.config.default_agents import UNTAUGHT
 from sk_agents.config.foreign_variables import foreign_variables
 from sk_agents.config.settings import Settings, environment, export_environment, load_settings
 from sk_agents.config.store_url import store_name, store_url
@@ -100,6 +101,8 @@ async def _local_checks(
         yield _misconfigured(CONFIGURATION, error)
         return
     yield _configured(parts)
+    for finding in _untaught(parts):
+        yield finding
     yield await _check_store(settings, parts)
     if settings.store_module is None:
         yield check_disk(store_url(settings))
@@ -200,6 +203,13 @@ def _configured(parts: ServerParts) -> Finding:
         return Finding(CONFIGURATION, "warn", "no agent is configured", "teal init writes one")
     agents = ", ".join(f"{name} on {served.model}" for name, served in parts.agents.items())
     return Finding(CONFIGURATION, "ok", agents)
+
+
+def _untaught(parts: ServerParts) -> Iterator[Finding]:
+    for name, served in parts.agents.items():
+        if served.is_untaught:
+            hint = f"name another model in {served.file.path}"
+            yield Finding(f"tools of {name}", "warn", f"{served.model} {UNTAUGHT}", hint)
 
 
 async def _check_store(settings: Settings, parts: ServerParts) -> Finding:

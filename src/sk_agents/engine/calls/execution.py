@@ -171,6 +171,8 @@ def _outcome(
             logger.warning(
                 "tool failed",
                 extra={"run_id": run_id, "tool": wanted.name, "error": type(error).__name__},
+                # Where in the plugin: its author has nothing else to go by.
+                exc_info=error,
             )
             return "error", ToolResult(FAILED)
 

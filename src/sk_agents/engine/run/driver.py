@@ -392,7 +392,15 @@ class Driver:
         correlation_id = self.run.correlation_id or self._services.ids.new()
         logger.warning(
             "run failed",
-            extra={"run_id": self.run.run_id, "code": code, "correlation_id": correlation_id},
+            extra={
+                "run_id": self.run.run_id,
+                "correlation_id": correlation_id,
+                "user_id": self.known.head.user_id,
+                "agent": self._agent.name,
+                "code": code,
+                # What the user is told, too: it holds nothing that was said.
+                "reason": message,
+            },
         )
         await self._end(
             lambda run: lifecycle.failed(
