@@ -131,6 +131,8 @@ async def test_model_is_asked_no_more_for_a_thread_that_was_made_again_elsewhere
     store = TroubledStore(clock)
     async with talking(store, model=model, clock=clock, lease_ttl=LEASE) as talk:
         await talk.say()
+        async with asyncio.timeout(seconds(10)):
+            await model.has_begun.wait()
         clock.advance(2 * LEASE)
         await delete(store)
         again = new_commit(THREAD, Absent(NewThread("eve")), *b.turn("r9"))

@@ -171,16 +171,17 @@ async def test_harmless_tool_of_a_run_that_was_taken_over_is_ended_and_started_t
 
 
 class ClosingModel(ScriptedModel):
-    """Says that its stream was closed."""
+    """Says that it has begun to speak, and that its stream was closed."""
 
     def __init__(self, script: Sequence[Turn]) -> None:
         super().__init__(script)
-        self.was_closed = asyncio.Event()
+        self.has_begun, self.was_closed = asyncio.Event(), asyncio.Event()
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece], None]:
         async with aclosing(super().stream(prompt)) as pieces:
             try:
                 async for some in pieces:
+                    self.has_begun.set()
                     yield some
             finally:
                 self.was_closed.set()
@@ -192,6 +193,8 @@ async def test_model_is_asked_no_more_for_a_run_that_another_instance_has_claime
     store = TroubledStore(clock)
     async with talking(store, model=model, clock=clock, lease_ttl=LEASE) as talk:
         await talk.say()
+        async with asyncio.timeout(seconds(10)):
+            await model.has_begun.wait()
         before = await talk.log()
         clock.advance(2 * LEASE)
         await store.claim(THREAD, "b")
