@@ -17,7 +17,7 @@ from sk_agents.engine.events import (
 from sk_agents.engine.log.commits import Absent, Claim, Unchanged
 from sk_agents.engine.models import Effect, NewThread, RunStatus
 from sk_agents.engine.run import recovery
-from sk_agents.exceptions import StoreUnavailable
+from sk_agents.exceptions import ModelRefused, StoreUnavailable
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing import SettableClock
 from sk_agents.testing.commits import new_commit
@@ -139,6 +139,17 @@ async def test_run_is_taken_up_three_times_and_then_fails(losses: int, status: R
             assert run.failure.correlation_id
         # What waits behind it goes on either way.
         assert (await talk.ended("r2")).status is RunStatus.COMPLETED
+
+
+@pytest.mark.parametrize("losses", [1, 4], ids=["by its model", "by its losses"])
+async def test_failure_of_a_run_that_was_lost_names_the_request_that_began_it(losses: int) -> None:
+    store = MemoryStore()
+    begun = b.started().model_copy(update={"correlation_id": "of the request"})
+    await leave(store, begun, losses=losses)
+    async with talking(store, script=[ModelRefused()]) as talk:
+        run = await talk.ended("r1")
+        assert run.failure is not None
+        assert run.failure.correlation_id == "of the request"
 
 
 async def test_run_that_is_lost_too_often_after_a_cancel_is_cancelled() -> None:

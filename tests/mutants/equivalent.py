@@ -120,6 +120,22 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(3)",
     ),
     Equivalent(
+        "engine.run.context_window",
+        "return 2 * size < context.budget - SHORTEST",
+        "shift boundary",
+        SHORTCUT,
+    ),
+    *(
+        Equivalent(
+            "engine.calls.reviews",
+            '"expires_at": clock.now() + timedelta(seconds=review.lifetime or 0),',
+            operator,
+            "a review that was asked for has a lifetime; the other operand is for the type checker",
+            text,
+        )
+        for operator, text in (("drop operand", "(review.lifetime)"), ("shift constant", None))
+    ),
+    Equivalent(
         "engine.calls.runner",
         'if context.agent.on_reject == "cancel" and any(map(_is_refusal, next_steps)):',
         "drop operand",
