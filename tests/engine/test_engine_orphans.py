@@ -15,9 +15,9 @@ from sk_agents.engine.events import (
     ToolStarted,
 )
 from sk_agents.engine.log.commits import Absent, Claim, Unchanged
-from sk_agents.engine.models import Effect, NewThread, RunStatus
+from sk_agents.engine.models import Effect, NewThread, RunStatus, Thread
 from sk_agents.engine.run import recovery
-from sk_agents.exceptions import ModelRefused, StoreUnavailable
+from sk_agents.exceptions import ModelRefused, StoreBroken, StoreUnavailable
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing import SettableClock
 from sk_agents.testing.commits import new_commit
@@ -249,6 +249,16 @@ async def test_sweep_of_a_store_that_is_away_says_so() -> None:
             await talk.sweep()
         await talk.sweep()
         assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+
+
+class Broken(MemoryStore):
+    async def orphans(self, limit: int = 100) -> Sequence[Thread]:
+        raise StoreBroken
+
+
+async def test_instance_that_finds_its_store_broken_while_it_sweeps_ends() -> None:
+    async with talking(Broken()) as talk, asyncio.timeout(seconds(10)):
+        await talk.engine.broken()
 
 
 async def test_orphan_that_could_not_be_marked_is_given_back_and_recovered() -> None:
