@@ -214,6 +214,25 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(2)",
     ),
     Equivalent(
+        "engine.reading.live_relay",
+        "if due <= loop.time():",
+        "shift boundary",
+        "what is due now is asked for in the loop's next turn",
+    ),
+    *(
+        Equivalent(
+            "engine.calls.decisions",
+            line,
+            "drop operand",
+            "a question about an unknown outcome has choices; for the type checker",
+            "(request.choices)",
+        )
+        for line in (
+            'if kind == "outcome_unknown" and command.choice not in (request.choices or ()):',
+            'choices = ", ".join(request.choices or ())',
+        )
+    ),
+    Equivalent(
         "engine.reading.live",
         "if self.length - offset <= MOST_CHARACTERS:",
         "swap arithmetic",
