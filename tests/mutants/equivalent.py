@@ -304,6 +304,12 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "an amount of money has both, any other neither",
     ),
     Equivalent(
+        "spending.allowances",
+        "if block.left < wanted and not block.is_used_up:",
+        "shift boundary",
+        SHORTCUT,
+    ),
+    Equivalent(
         "spending.limits",
         "if limit.most < known.most:",
         "shift boundary",
