@@ -29,7 +29,7 @@ from tests.engine import builders as b
 from tests.engine.fake_tools import FakeTools, tool
 from tests.engine.kit import SEND_X, THREAD, USER, Setup, talking, waiting
 from tests.engine.test_engine_orphans import leave
-from tests.engine.test_engine_troubles import ClosingModel
+from tests.engine.test_engine_troubles import ClosingModel, Gate, idle, sending
 from tests.engine.troubled_store import Hook, TroubledStore
 from tests.patience import seconds
 
@@ -227,6 +227,29 @@ async def test_run_that_is_driven_again_keeps_the_lease_that_was_left_behind() -
         run = await talk.ended("r1")
         assert run.answer is not None and run.answer.content == "two"
         assert len(talk.prompts) == 2
+
+
+async def test_run_that_came_back_is_driven_although_its_last_driver_waits_for_a_tool() -> None:
+    clock, gate = SettableClock(), Gate()
+    store = TroubledStore(clock)
+    async with talking(store, sending(gate, clock=clock, lease_ttl=LEASE)) as talk:
+        await talk.sweep()
+        await idle()
+        await talk.say()
+        await gate.wait()
+        clock.advance(2 * LEASE)
+        await store.claim(THREAD, "b")
+        await talk.engine.parts.follower.look()
+        await idle()
+        # It is claimed back, which cannot be said at once.
+        assert await talk.engine.parts.services.lease.freshen()
+        store.after_claim = [StoreUnavailable()]
+        with pytest.raises(StoreUnavailable):
+            await talk.sweep()
+        await talk.sweep()
+        # Whether the tool has had its effect is not known to the new driver.
+        await talk.until(lambda state: bool(state.run("r1").pending_approvals))
+        gate.open.set()
 
 
 class HeadsFail(TroubledStore):
