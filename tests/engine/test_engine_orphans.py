@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from sk_agents.engine.defaults import NoObserver
 from sk_agents.engine.events import (
     Answered,
     Cancelled,
@@ -78,6 +79,22 @@ async def test_open_model_call_is_asked_once_more_and_readers_are_told_which(
         (answer,) = [event for event in log if isinstance(event, Answered)]
         assert (answer.round, answer.content) == (round, "here I am")
         assert len(talk.prompts) == 1
+
+
+class Recoveries(NoObserver):
+    count = 0
+
+    def recovered(self) -> None:
+        self.count += 1
+
+
+async def test_observer_is_told_of_each_thread_that_was_claimed() -> None:
+    store, observer = MemoryStore(), Recoveries()
+    await leave(store, b.started())
+    async with talking(store, script=[says("one"), says("two")], observer=observer) as talk:
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        assert (await talk.ask(run_id="r2")).status is RunStatus.COMPLETED
+    assert observer.count == 1
 
 
 async def test_call_that_may_be_repeated_is_started_again_without_asking_the_model() -> None:

@@ -152,6 +152,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "engine.calls.runner",
+        "if call.proposal.call_id not in self.running and not call.waits",
+        "drop operand",
+        SHORTCUT,
+        "(call.proposal.call_id not in self.running)",
+    ),
+    Equivalent(
+        "engine.calls.runner",
         "self.hands_over = False",
         "drop statement",
         "each `advance` sets it, and it is read after one",
