@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -156,6 +157,29 @@ async def test_each_pass_begins_with_the_first_thread_again(
             done = await sweep(talk.engine)
             assert done is not None and done.seen == 3
             clock.advance(retention.PASS_EVERY_SECONDS + 1)
+
+
+async def test_pass_that_took_too_long_goes_on_after_the_last_thread_that_it_saw(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retention, "PAGE", 1)
+    monkeypatch.setattr(retention, "BREATH_SECONDS", 0)
+    clock, looked = SettableClock(), []
+
+    class Slow(MemoryStore):
+        async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
+            found = await super().all_threads(after=after, limit=limit)
+            looked.extend(found)
+            clock.advance(retention.PASS_EVERY_SECONDS)
+            return found
+
+    names = ["t1", "t2", "t3"]
+    async with talking(Slow(clock=clock), clock=clock, retention=RULES) as talk:
+        for name in names:
+            await talk.engine.catalog.make(name, NewThread(USER, agent="a"))
+        for _ in names:
+            await sweep(talk.engine)
+    assert looked == names
 
 
 async def test_log_says_how_many_threads_were_removed_and_nothing_if_none_was(

@@ -201,6 +201,31 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "`cut_to_fit` returns what just fits as it is",
     ),
     Equivalent(
+        "engine.run.rounds",
+        "if size > agent.context_window.budget and isinstance(messages, Conversation):",
+        "drop operand",
+        SHORTCUT,
+        "(isinstance(messages, Conversation))",
+    ),
+    Equivalent(
+        "engine.calls.runner",
+        "if any(isinstance(event, ApprovalRequested) for event in events):",
+        "negate",
+        "it only says where a test may end the process",
+    ),
+    Equivalent(
+        "engine.run.rounds",
+        "self._prompt_tokens = 0",
+        "drop statement",
+        "the prompt sets it before it is read",
+    ),
+    Equivalent(
+        "engine.run.rounds",
+        "self._prompt_tokens = 0",
+        "shift constant",
+        "the prompt sets it before it is read",
+    ),
+    Equivalent(
         "engine.reading.watch",
         "self._found = (False, False)",
         "flip truth",
