@@ -191,6 +191,17 @@ async def test_own_method_of_a_class_derived_from_ours_is_as_any_other() -> None
     assert (await get(application(Immediate()))).json()[0] == "ada"
 
 
+async def test_method_of_a_class_that_says_it_may_block_is_given_a_thread() -> None:
+    class Blocking(RequestAuthorizer):
+        is_immediate = False
+
+        def authorize_request(self, auth_header: str) -> str:
+            return threading.current_thread().name
+
+    answer = (await get(application(Blocking()))).json()[0]
+    assert answer != threading.current_thread().name
+
+
 @pytest.mark.parametrize(
     "answer",
     ["", " ", "\u3000 ", "\u200b\u2060", "a" * 257, "a\nb", "a\x00", "\ud800", None, 7, b"alice"],

@@ -1,7 +1,9 @@
 """What was changed in a store before its last checkpoint is found."""
 
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from sk_agents.audit.server_log import ServerLog
@@ -21,6 +23,7 @@ from tests.audit.stores import (
     talk,
 )
 from tests.chaos.scale import trials
+from tests.stores.test_sqlite_store import OF_THREAD
 
 TRIES = trials(full=200, small=16)
 
@@ -153,3 +156,16 @@ async def test_two_processes_and_a_restart_write_one_log(tmp_path: Path) -> None
         async with ServerLog(store, RandomIds()) as log:
             kept = await checkpoint(store, log)
         assert await found(store, kept) == []
+
+
+async def test_damage_to_the_server_s_own_log_is_found_with_its_place(tmp_path: Path) -> None:
+    url = f"sqlite://{tmp_path}/s"
+    async with opened(url) as store:
+        await filled(store)
+        _, records = await store.whole_thread(SERVER_LOG)
+    place = (SERVER_LOG, records[2].first_seq)
+    with closing(apsw.Connection(str(tmp_path / "s"))) as database:
+        damage = f"UPDATE record SET body = zeroblob(9) WHERE {OF_THREAD} AND place & 65535 = ?"
+        database.execute(damage, place)
+    async with opened(url) as store:
+        assert place in [(one.log, one.seq) for one in await found(store)]

@@ -19,7 +19,7 @@ from sk_agents.authorization.request_authorizer import Principal
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.exceptions import ConfigurationError, InsufficientScope, Unauthenticated
 from sk_agents.testing.scripted_model import says
-from tests.authorization.issuer import TestIssuer, running_issuer
+from tests.authorization.issuer import TestIssuer, private_key, running_issuer
 from tests.chats.serving import id_of, names, serving
 from tests.chats.test_users import SEND
 
@@ -127,6 +127,23 @@ def test_algorithms_with_a_shared_secret_cannot_be_chosen(
     monkeypatch.setenv("TA_OIDC_ALGORITHMS", "RS256,HS256")
     with pytest.raises(ConfigurationError, match="TA_OIDC_ALGORITHMS"):
         load_settings()
+
+
+async def test_examined_token_has_a_caller_or_all_that_is_objected(issuer: TestIssuer) -> None:
+    authorizer = OidcAuthorizer(settings(issuer, oidc_scopes="teal.use"))
+    good = await authorizer.examine(token(issuer))
+    assert good.objections == []
+    assert good.principal is not None and good.principal.user_id == "alice-1"
+    wrong = await authorizer.examine(token(issuer, aud="other", scope="openid"))
+    assert [type(one) for one in wrong.objections] == [Unauthenticated, InsufficientScope]
+    assert (wrong.principal, wrong.claims["sub"]) == (None, "alice-1")
+
+
+async def test_examined_token_without_the_name_of_its_key_is_objected(issuer: TestIssuer) -> None:
+    claims = jwt.decode(token(issuer), options={"verify_signature": False})
+    nameless = jwt.encode(claims, private_key(0), "RS256")
+    found = await OidcAuthorizer(settings(issuer)).examine(nameless)
+    assert ["header is not accepted" in str(one) for one in found.objections] == [True]
 
 
 async def test_verified_token_is_remembered_until_it_expires(issuer: TestIssuer) -> None:

@@ -17,7 +17,17 @@ from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.log.state import Run, ThreadState, fold
 from sk_agents.engine.models import NewThread, Part, Price, RunStatus, UserInput
-from sk_agents.engine.ports import Budget, Clock, Director, Model, Peers, Redaction, Signals, Store
+from sk_agents.engine.ports import (
+    Budget,
+    Clock,
+    Director,
+    Model,
+    Observer,
+    Peers,
+    Redaction,
+    Signals,
+    Store,
+)
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.run.context_window import ContextWindow
 from sk_agents.engine.threads.retention import RetentionRules
@@ -67,6 +77,7 @@ class Setup:
     redaction: Redaction | None = None
     retention: RetentionRules | None = None
     director: Director | None = None
+    observer: Observer | None = None
 
 
 class Talk:
@@ -288,6 +299,7 @@ def engine_of(
         reader_period=setup.reader_period,
         budget=setup.budget(store, setup.clock) if setup.budget else None,
         retention=setup.retention,
+        observer=setup.observer,
     )
 
 

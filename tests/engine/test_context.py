@@ -382,6 +382,8 @@ def test_budget_is_what_the_answer_leaves_of_the_window_and_never_nothing() -> N
     assert ContextWindow(window=100, reserve=300).budget == 1
 
 
+PAPER = Attachment(media_type="application/pdf", uri="data:application/pdf;base64,")
+UNPAGED = Part(kind="file", content="x" * 400, original=PAPER)
 CALL = ToolCall(id="1", plugin_name="Files", function_name="look", arguments={"text": "x" * 390})
 COUNTED = {
     "letters": (Message(role="user", content="x" * 400), 100),
@@ -390,6 +392,7 @@ COUNTED = {
     "letters of four bytes": (Message(role="user", content="\U0001f600" * 400), 400),
     "half of a letter": (Message(role="user", content="\ud83d" * 400), 100),
     "parts": (Message(role="user", parts=(Part(content="x" * 200), Part(content="x" * 200))), 100),
+    "a file whose pages are not known": (Message(role="user", parts=(UNPAGED,)), 100),
     "arguments of a call": (Message(role="assistant", tool_calls=(CALL,)), 103),
     "arguments of two calls": (Message(role="assistant", tool_calls=(CALL, CALL)), 206),
 }

@@ -17,12 +17,16 @@ from sk_agents.engine.models import NewThread, RunStatus
 from sk_agents.engine.ports import Budget, Spender
 from sk_agents.exceptions import BudgetExceeded, InvalidInput
 from sk_agents.persistence.memory.store import MemoryStore
+from sk_agents.redaction import HIDDEN, Redactor
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import ScriptedModel, SequentialIds
 from sk_agents.testing.scripted_model import says
 from tests.engine.fake_tools import FakePolicy, FakeTools
 from tests.engine.kit import said
 from tests.patience import seconds
+
+# What the second message of a test says.
+NUMBER = "2718281828"
 
 
 @asynccontextmanager
@@ -32,8 +36,10 @@ async def serving(
     owner: str = "me",
     gate: asyncio.Event | None = None,
     budget: Budget | None = None,
+    redacting: str | None = None,
 ) -> AsyncIterator[Engine]:
-    """An engine whose agents say their names, however often they are asked, behind a gate."""
+    """An engine whose agents say their names, however often they are asked, behind a gate. The one
+    that is `redacting` keeps numbers to itself."""
     agents = {
         name: Agent(
             name,
@@ -41,6 +47,7 @@ async def serving(
             FakeTools(),
             FakePolicy(),
             "be kind",
+            redaction=Redactor.of([NUMBER]) if name == redacting else None,
         )
         for name in names
     }
@@ -105,7 +112,9 @@ async def test_queued_run_of_an_agent_that_is_missing_here_is_driven_where_it_is
         serving(store, "first", "second", owner="other") as there,
     ):
         await here.start(StartRun("t", "ada", "r1", said("1"), new=NewThread("ada", agent="first")))
-        await there.start(StartRun("t", "ada", "r2", said("2"), agent="second", on_busy="enqueue"))
+        await there.start(
+            StartRun("t", "ada", "r2", said(NUMBER), agent="second", on_busy="enqueue")
+        )
         gate.set()
         async with asyncio.timeout(seconds(5)):
             async for _ in there.watch("t", run_id="r2"):
@@ -126,19 +135,21 @@ class OneUsedUp(NoBudget):
 
 async def make(engine: Engine, of_thread: str, of_run: str | None) -> None:
     new = NewThread("ada", agent=of_thread)
-    await engine.start(StartRun("new", "ada", "r2", said("2"), new=new, agent=of_run))
+    await engine.start(StartRun("new", "ada", "r2", said(NUMBER), new=new, agent=of_run))
 
 
 async def begin(engine: Engine, of_thread: str, of_run: str | None) -> None:
-    await answer(engine, "r2", thread_agent=of_thread, agent=of_run)
+    await engine.start(StartRun("t", "ada", "r2", said(NUMBER), agent=of_run))
+    await engine.result("t", "r2")
 
 
 async def enqueue(engine: Engine, of_thread: str, of_run: str | None) -> None:
-    await engine.start(StartRun("t", "ada", "r2", said("2"), agent=of_run, on_busy="enqueue"))
+    await engine.start(StartRun("t", "ada", "r2", said(NUMBER), agent=of_run, on_busy="enqueue"))
 
 
 async def edit(engine: Engine, of_thread: str, of_run: str | None) -> None:
-    await engine.edit(EditRun("t", "ada", "r2", agent=of_run, edited_run="r1"))
+    message = said(NUMBER)
+    await engine.edit(EditRun("t", "ada", "r2", agent=of_run, edited_run="r1", message=message))
 
 
 async def repeat(engine: Engine, of_thread: str, of_run: str | None) -> None:
@@ -147,7 +158,7 @@ async def repeat(engine: Engine, of_thread: str, of_run: str | None) -> None:
 
 
 async def steer(engine: Engine, of_thread: str, of_run: str | None) -> None:
-    await engine.steer(SteerRun("t", "ada", "r1", "and this"))
+    await engine.steer(SteerRun("t", "ada", "r1", NUMBER))
 
 
 @pytest.mark.parametrize("of_run", [None, "other"])
@@ -173,3 +184,27 @@ async def test_turn_is_refused_when_the_budget_of_its_own_agent_is_used_up(
         budget.agent = idle
         await say(engine, "first", of_run)
         gate.set()
+
+
+@pytest.mark.parametrize("of_run", [None, "other"])
+@pytest.mark.parametrize("say", [make, begin, enqueue, edit, steer])
+async def test_secret_is_hidden_by_the_agent_that_answers(
+    say: Callable[[Engine, str, str | None], Awaitable[None]], of_run: str | None
+) -> None:
+    """Neither the first agent nor, if the run is another's, the thread's own says what is one."""
+    store, gate = MemoryStore(), asyncio.Event()
+    answers = of_run or "second"
+    is_busy, thread = say in (enqueue, steer), "new" if say is make else "t"
+    if not is_busy:
+        gate.set()
+    async with serving(store, "first", "second", "other", gate=gate, redacting=answers) as engine:
+        new = NewThread("ada", agent="second")
+        earlier = of_run if say is steer else None
+        await engine.start(StartRun("t", "ada", "r1", said("1"), new=new, agent=earlier))
+        if not is_busy:
+            await engine.result("t", "r1")
+        await say(engine, "second", of_run)
+        gate.set()
+        said_here = [event.model_dump_json() for event in await store.events_after(thread, 0)]
+        assert any(HIDDEN in event for event in said_here)
+        assert not any(NUMBER in event for event in said_here)

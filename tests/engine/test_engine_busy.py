@@ -62,6 +62,8 @@ async def test_queued_messages_run_in_order_and_see_exactly_the_earlier_turns(
         for number in range(2, 6):
             accepted = await talk.say(str(number), on_busy="enqueue")
             assert accepted.queued == number - 1
+        places = [event.position for event in await talk.log() if isinstance(event, RunQueued)]
+        assert places == [1, 2, 3, 4]
         gate.set()
         assert (await talk.ended("r5")).status is RunStatus.COMPLETED
         for number, prompt in enumerate(talk.prompts, 1):

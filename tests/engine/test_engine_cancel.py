@@ -29,6 +29,7 @@ from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import SEND, FakePolicy, FakeTool, FakeTools, tool
 from tests.engine.kit import SEND_X, UNSWEPT, Talk, endings, talking
 from tests.engine.openai_rules import problems
+from tests.engine.troubled_store import TroubledStore
 from tests.patience import seconds
 from tests.requirements import requirement
 
@@ -170,6 +171,19 @@ async def test_cancel_of_a_queued_run_removes_it(tmp_path: Path) -> None:
         assert (await talk.ended("r3")).status is RunStatus.COMPLETED
         said = [m["content"] for m in talk.prompts[-1] if m["role"] == "user"]
         assert said == ["1", "3"]
+
+
+@pytest.mark.parametrize("is_queued", [True, False])
+async def test_cancel_of_a_run_that_is_not_at_work_is_one_commit(is_queued: bool) -> None:
+    store = TroubledStore()
+    async with talking(store, script=SEND_X, lease_ttl=1e5) as talk:
+        await talk.ask()
+        await talk.parked()
+        if is_queued:
+            await talk.say("2", on_busy="enqueue")
+        before = len(store.commits)
+        assert await talk.cancel("r2" if is_queued else "r1") is RunStatus.CANCELLED
+        assert len(store.commits) == before + 1
 
 
 async def test_cancel_of_an_ended_or_unknown_run_says_so(tmp_path: Path) -> None:

@@ -28,7 +28,9 @@ from sk_agents.exceptions import (
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing import SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
+from tests.engine import builders as b
 from tests.engine.kit import THREAD, UNSWEPT, USER, Talk, talking
+from tests.engine.test_engine_orphans import SENT, leave
 from tests.engine.troubled_store import TroubledStore
 from tests.patience import seconds
 
@@ -109,6 +111,19 @@ async def test_one_that_is_decided_already_leaves_the_others_undecided(tmp_path:
             await decide(talk, deciding(x), deciding(y), deciding(z))
         assert refused.value.outcome == "rejected"
         assert await talk.approvals("r1") == [x, z]
+
+
+async def test_word_on_an_unknown_outcome_may_be_repeated_and_not_changed() -> None:
+    store = MemoryStore()
+    await leave(store, b.started(), SENT, b.tool_started())
+    async with talking(store, script=[says("sent")]) as talk:
+        await talk.until(lambda state: bool(state.run("r1").pending_approvals))
+        (approval_id,) = await talk.approvals("r1")
+        word = deciding(approval_id, choice="done", idempotency_key="k")
+        assert await decide(talk, word)
+        assert not await decide(talk, word)
+        with pytest.raises(InvalidInput):
+            await decide(talk, replace(word, choice="give_up"))
 
 
 async def test_one_that_is_late_leaves_the_others_undecided(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from sk_agents.engine.models import Message, RunStatus, Usage
 from sk_agents.engine.ports import RoundPlan, Scene
 from sk_agents.engine.reading.live import LiveDelta
+from sk_agents.engine.run.context_window import ContextWindow
 from sk_agents.engine.turns import TextDelta, TurnFinished
 from sk_agents.exceptions import ModelError, OutputInvalid
 from sk_agents.persistence.memory.store import MemoryStore
@@ -151,6 +152,17 @@ async def test_planned_history_stands_in_for_the_conversation() -> None:
     assert [message.content for message in prompt.messages] == ["be brief", "in short"]
     assert prompt.response_schema == {"a": 1}
     assert problems([{"role": m.role, "content": m.content} for m in prompt.messages]) == []
+
+
+async def test_planned_history_is_sent_whole_however_long_it_is() -> None:
+    """The director knows what the model takes."""
+    output = Message(role="tool", content="x" * 20_000, tool_call_id="1")
+    director = Planning([says("x")], history=[output])
+    small = ContextWindow(window=4_000, reserve=400)
+    async with talking(MemoryStore(), director=director, context=small) as talk:
+        await talk.ask()
+    (prompt,) = director.model.prompts
+    assert prompt.messages[-1] == output
 
 
 @pytest.mark.parametrize("is_held", [False, True])

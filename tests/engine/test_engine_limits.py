@@ -6,17 +6,20 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.events import ApprovalDecided, ToolFinished
-from sk_agents.engine.models import Effect, RunStatus
+from sk_agents.engine.models import Attachment, Effect, Part, RunStatus
 from sk_agents.engine.turns import (
     ToolChunk,
     ToolContext,
     ToolResult,
 )
-from sk_agents.testing.scripted_model import calls, says
+from sk_agents.testing import ScriptedModel
+from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import SEND, FakeTools, tool
-from tests.engine.kit import raw, talking
+from tests.engine.kit import endings, raw, talking
 from tests.engine.openai_rules import problems
 from tests.requirements import requirement
 
@@ -123,6 +126,50 @@ async def test_model_that_only_makes_invalid_calls_is_stopped(tmp_path: Path) ->
         assert run.failure is not None
         assert (run.status, run.failure.code) == (RunStatus.FAILED, "invalid_tool_call")
         assert len(talk.prompts) == 6
+
+
+@pytest.mark.parametrize(
+    ("first", "limits"),
+    [
+        (calls(("Files-look", {})), RunLimits(model_rounds=1)),
+        (raw(("1", "Files-fly", "{}")), RunLimits(invalid_rounds=1)),
+    ],
+    ids=["too many rounds", "only invalid calls"],
+)
+async def test_message_that_waits_behind_a_run_at_its_limit_is_answered(
+    tmp_path: Path, first: Turn, limits: RunLimits, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = asyncio.Event()
+    script: list[Turn] = [[gate, *first], says("here I am")]
+    async with talking(tmp_path, script=script, limits=limits) as talk:
+        await talk.say("1")
+        await talk.say("2", on_busy="enqueue")
+        gate.set()
+        assert (await talk.ended("r1")).status is RunStatus.FAILED
+        run = await talk.ended("r2")
+        assert run.answer is not None and run.answer.content == "here I am"
+        await talk.parked()
+        assert endings(await talk.log()) == [RunStatus.FAILED, RunStatus.COMPLETED]
+    assert [record.message for record in caplog.records] == ["run failed"]
+
+
+async def test_picture_of_a_tool_is_beside_its_text_in_the_prompt_and_no_other_file(
+    tmp_path: Path,
+) -> None:
+    picture = Attachment(media_type="image/png", uri="data:image/png;base64,AAAA", name="a.png")
+    paper = Attachment(media_type="application/pdf", uri="data:application/pdf;base64,AAAA")
+
+    def draw(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        return ToolResult("drawn", attachments=(picture, paper))
+
+    tools = FakeTools(tool("Files-draw", draw))
+    script = [calls(("Files-draw", {})), says("nice")]
+    model = ScriptedModel(script)
+    async with talking(tmp_path, tools=tools, model=model) as talk:
+        assert (await talk.ask()).status is RunStatus.COMPLETED
+    result = model.prompts[1].messages[-1]
+    assert (result.role, result.content) == ("tool", "drawn")
+    assert result.parts == (Part(kind="image", content=picture.uri, name="a.png"),)
 
 
 async def test_open_approval_of_a_failed_run_is_withdrawn_by_the_failure(tmp_path: Path) -> None:

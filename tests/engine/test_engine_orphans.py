@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from sk_agents.engine.defaults import NoObserver
 from sk_agents.engine.events import (
     Answered,
     Cancelled,
@@ -17,7 +18,7 @@ from sk_agents.engine.events import (
 from sk_agents.engine.log.commits import Absent, Claim, Unchanged
 from sk_agents.engine.models import Effect, NewThread, RunStatus, Thread
 from sk_agents.engine.run import recovery
-from sk_agents.exceptions import StoreUnavailable
+from sk_agents.exceptions import ModelRefused, StoreBroken, StoreUnavailable
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing import SettableClock
 from sk_agents.testing.commits import new_commit
@@ -80,6 +81,22 @@ async def test_open_model_call_is_asked_once_more_and_readers_are_told_which(
         assert len(talk.prompts) == 1
 
 
+class Recoveries(NoObserver):
+    count = 0
+
+    def recovered(self) -> None:
+        self.count += 1
+
+
+async def test_observer_is_told_of_each_thread_that_was_claimed() -> None:
+    store, observer = MemoryStore(), Recoveries()
+    await leave(store, b.started())
+    async with talking(store, script=[says("one"), says("two")], observer=observer) as talk:
+        assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+        assert (await talk.ask(run_id="r2")).status is RunStatus.COMPLETED
+    assert observer.count == 1
+
+
 async def test_call_that_may_be_repeated_is_started_again_without_asking_the_model() -> None:
     store = MemoryStore()
     await leave(store, b.started(), LOOKED, b.tool_started())
@@ -139,6 +156,17 @@ async def test_run_is_taken_up_three_times_and_then_fails(losses: int, status: R
             assert run.failure.correlation_id
         # What waits behind it goes on either way.
         assert (await talk.ended("r2")).status is RunStatus.COMPLETED
+
+
+@pytest.mark.parametrize("losses", [1, 4], ids=["by its model", "by its losses"])
+async def test_failure_of_a_run_that_was_lost_names_the_request_that_began_it(losses: int) -> None:
+    store = MemoryStore()
+    begun = b.started().model_copy(update={"correlation_id": "of the request"})
+    await leave(store, begun, losses=losses)
+    async with talking(store, script=[ModelRefused()]) as talk:
+        run = await talk.ended("r1")
+        assert run.failure is not None
+        assert run.failure.correlation_id == "of the request"
 
 
 async def test_run_that_is_lost_too_often_after_a_cancel_is_cancelled() -> None:
@@ -238,6 +266,16 @@ async def test_sweep_of_a_store_that_is_away_says_so() -> None:
             await talk.sweep()
         await talk.sweep()
         assert (await talk.ended("r1")).status is RunStatus.COMPLETED
+
+
+class Broken(MemoryStore):
+    async def orphans(self, limit: int = 100) -> Sequence[Thread]:
+        raise StoreBroken
+
+
+async def test_instance_that_finds_its_store_broken_while_it_sweeps_ends() -> None:
+    async with talking(Broken()) as talk, asyncio.timeout(seconds(10)):
+        await talk.engine.broken()
 
 
 async def test_orphan_that_could_not_be_marked_is_given_back_and_recovered() -> None:

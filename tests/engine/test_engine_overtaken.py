@@ -7,9 +7,19 @@ from typing import Any
 
 import pytest
 
-from sk_agents.engine.events import ThreadChanged
-from sk_agents.engine.log.commits import Absent, Claim, Commit, Committed, Pending, Unchanged
+from sk_agents.engine.commands import SteerRun
+from sk_agents.engine.events import ThreadChanged, ToolStarted
+from sk_agents.engine.log.commits import (
+    Absent,
+    Claim,
+    Commit,
+    Committed,
+    Pending,
+    Release,
+    Unchanged,
+)
 from sk_agents.engine.models import NewThread, RunStatus
+from sk_agents.engine.ports import Clock
 from sk_agents.engine.turns import Question, TextDelta, ToolContext
 from sk_agents.exceptions import StoreBroken, StoreUnavailable, TealError, ThreadNotFound
 from sk_agents.testing import SettableClock
@@ -19,7 +29,7 @@ from tests.engine import builders as b
 from tests.engine.fake_tools import FakeTools, tool
 from tests.engine.kit import SEND_X, THREAD, UNSWEPT, USER, Setup, talking, waiting
 from tests.engine.test_engine_orphans import leave
-from tests.engine.test_engine_troubles import ClosingModel
+from tests.engine.test_engine_troubles import ClosingModel, Gate, idle, sending
 from tests.engine.troubled_store import Hook, TroubledStore
 from tests.patience import seconds
 
@@ -129,7 +139,7 @@ async def test_model_is_asked_no_more_for_a_thread_that_was_made_again_elsewhere
     async with talking(store, model=model, clock=clock, lease_ttl=UNSWEPT) as talk:
         await talk.say()
         async with asyncio.timeout(seconds(10)):
-            await model.was_asked.wait()
+            await model.has_begun.wait()
         clock.advance(2 * UNSWEPT)
         await delete(store)
         again = new_commit(THREAD, Absent(NewThread("eve")), *b.turn("r9"))
@@ -152,6 +162,91 @@ async def test_damaged_thread_keeps_no_other_run_from_being_stopped_from_elsewhe
         store.damaged = {"damaged"}
         await here.engine.parts.follower.look()
         assert (await there.ended(f"of-{THREAD}")).status is RunStatus.CANCELLED
+
+
+class LateStart(TroubledStore):
+    """Says late that a tool's start is stored."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.is_stored, self.may_tell = asyncio.Event(), asyncio.Event()
+
+    async def commit(self, commit: Commit) -> Committed:
+        done = await super().commit(commit)
+        if any(isinstance(event, ToolStarted) for event in commit.events):
+            self.is_stored.set()
+            await self.may_tell.wait()
+        return done
+
+
+@pytest.mark.parametrize("is_claimed", [True, False])
+async def test_tool_whose_instance_slept_before_its_start_runs_only_if_the_run_is_still_its_own(
+    is_claimed: bool,
+) -> None:
+    """When it goes on it renews its leases, so they are fresh again: not all of them are its."""
+    clock = SettableClock()
+    store = LateStart(clock)
+    setup = Setup([calls(("Files-look", {})), says("done")], clock=clock, lease_ttl=LEASE)
+    async with talking(store, setup) as talk:
+        await talk.say()
+        async with asyncio.timeout(seconds(10)):
+            await store.is_stored.wait()
+        clock.advance(2 * LEASE)
+        if is_claimed:
+            await store.claim(THREAD, "b")
+        assert await talk.engine.parts.services.lease.freshen()
+        store.may_tell.set()
+        await until_no_driver(talk)
+        assert len(talk.tools.started) == (0 if is_claimed else 1)
+
+
+async def test_run_that_is_driven_again_keeps_the_lease_that_was_left_behind() -> None:
+    """Its first driver could not read what was said meanwhile, and gave up."""
+    store = TroubledStore()
+    gate = asyncio.Event()
+    script: list[Turn] = [says("one"), [gate, *says("two")]]
+    async with talking(store, script=script, lease_ttl=LEASE) as talk:
+        await talk.sweep()
+
+        async def rename() -> None:
+            head = await store.thread(THREAD)
+            renamed = ThreadChanged(metadata={"title": "x"})
+            await store.commit(new_commit(THREAD, Unchanged(head.next_seq), renamed))
+            store.before_read = [StoreUnavailable()]
+
+        store.before_such = (lambda commit: isinstance(commit.lease, Release), rename)
+        await talk.say()
+        await until_no_driver(talk)
+        assert store.before_such is None
+        await talk.engine.steer(SteerRun(THREAD, USER, "r1", "and this"))
+        await talk.sweep()
+        gate.set()
+        run = await talk.ended("r1")
+        assert run.answer is not None and run.answer.content == "two"
+        assert len(talk.prompts) == 2
+
+
+async def test_run_that_came_back_is_driven_although_its_last_driver_waits_for_a_tool() -> None:
+    clock, gate = SettableClock(), Gate()
+    store = TroubledStore(clock)
+    async with talking(store, sending(gate, clock=clock, lease_ttl=LEASE)) as talk:
+        await talk.sweep()
+        await idle()
+        await talk.say()
+        await gate.wait()
+        clock.advance(2 * LEASE)
+        await store.claim(THREAD, "b")
+        await talk.engine.parts.follower.look()
+        await idle()
+        # It is claimed back, which cannot be said at once.
+        assert await talk.engine.parts.services.lease.freshen()
+        store.after_claim = [StoreUnavailable()]
+        with pytest.raises(StoreUnavailable):
+            await talk.sweep()
+        await talk.sweep()
+        # Whether the tool has had its effect is not known to the new driver.
+        await talk.until(lambda state: bool(state.run("r1").pending_approvals))
+        gate.open.set()
 
 
 class HeadsFail(TroubledStore):

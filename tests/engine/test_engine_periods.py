@@ -2,16 +2,19 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from itertools import pairwise
 from random import Random
 from typing import Any
 
 import pytest
 
+from sk_agents.engine.agent import Agent
 from sk_agents.engine.defaults import RandomIds
-from sk_agents.engine.models import Thread
-from sk_agents.engine.run.drivers import Drivers
+from sk_agents.engine.log.commits import Absent, Claim
+from sk_agents.engine.models import NewThread, Thread
+from sk_agents.engine.run import drivers
+from sk_agents.engine.run.drivers import Drivers, Follower
 from sk_agents.engine.run.lease_keeper import STALL, LeaseKeeper
 from sk_agents.engine.run.recovery import Sweeper
 from sk_agents.engine.services import Services
@@ -20,8 +23,10 @@ from sk_agents.engine.threads.known import KnownThreads
 from sk_agents.engine.threads.retention import RetentionKeeper, RetentionRules
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.signals.local import LocalSignals
-from sk_agents.testing import SettableClock
-from sk_agents.testing.commits import create
+from sk_agents.testing import ScriptedModel, SettableClock
+from sk_agents.testing.commits import create, new_commit
+from tests.engine import builders as b
+from tests.engine.fake_tools import FakePolicy, FakeTools
 from tests.patience import seconds
 from tests.simulation.virtual_loop import VirtualLoop
 
@@ -78,6 +83,33 @@ def test_sweeps_of_several_instances_drift_apart() -> None:
     assert store.asked[0] == 0.0
     assert 5.0 <= min(store.pauses) < 7.0
     assert 13.0 < max(store.pauses) <= 15.0
+
+
+class HeadsNoted(NotingStore):
+    """Notes when it was asked how far threads are instead."""
+
+    async def orphans(self, limit: int = 100) -> Sequence[Thread]:
+        return ()
+
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        self._note()
+        return await super().heads(thread_ids)
+
+
+def test_driven_runs_are_looked_at_once_in_a_period() -> None:
+    store = HeadsNoted()
+
+    async def story() -> None:
+        services = services_over(store)
+        agent = Agent("a", ScriptedModel([[asyncio.Event()]]), FakeTools(), FakePolicy(), "")
+        new = NewThread("ada", agent="a")
+        await store.commit(new_commit("t", Absent(new), b.started(), lease=Claim("a")))
+        async with Drivers(services, {"a": agent}) as driven, Follower(services, driven):
+            driven.drive(await services.threads.load("t"))
+            await asyncio.sleep(drivers.PERIOD_SECONDS * (TIMES + 0.5))
+
+    in_virtual_time(story())
+    assert store.pauses == pytest.approx([drivers.PERIOD_SECONDS] * (TIMES - 1))
 
 
 def test_old_threads_are_looked_for_some_times_in_a_period() -> None:

@@ -44,6 +44,23 @@ async def test_a_run_ends_with_its_last_reader_if_it_is_to(tmp_path: Path) -> No
         assert [event.reason for event in asked] == ["disconnect"]
 
 
+async def test_reader_that_is_cut_off_while_it_waits_has_left(tmp_path: Path) -> None:
+    _, turn = held()
+    async with talking(tmp_path, script=[turn], disconnect_grace=SOON) as talk:
+        await talk.say(on_disconnect="cancel")
+        has_read = asyncio.Event()
+
+        async def read() -> None:
+            async for _ in talk.engine.watch(THREAD, run_id="r1"):
+                has_read.set()
+
+        reading = asyncio.create_task(read())
+        async with asyncio.timeout(seconds(5)):
+            await has_read.wait()
+        reading.cancel()
+        await talk.until(lambda state: state.run("r1").phase is RunStatus.CANCELLED)
+
+
 async def test_a_run_goes_on_without_readers_by_default(tmp_path: Path) -> None:
     gate, turn = held()
     async with talking(tmp_path, script=[turn], disconnect_grace=0) as talk:

@@ -1,6 +1,8 @@
 """A server removes old threads by itself: one instance at a time, if the time can be trusted."""
 
 import asyncio
+import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -8,10 +10,11 @@ from typing import Any, ClassVar
 
 import pytest
 
+from sk_agents.engine.defaults import NoAudit, NoCopies
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.models import SERVER_LOG, NewThread, Thread, ThreadStatus
 from sk_agents.engine.threads import retention
-from sk_agents.engine.threads.retention import Pruned, RetentionRules
+from sk_agents.engine.threads.retention import Pruned, Pruner, RetentionRules
 from sk_agents.exceptions import StoreBroken, StoreUnavailable, TealError, ThreadNotFound
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing import SettableClock
@@ -139,6 +142,77 @@ async def test_pass_that_takes_too_long_goes_on_next_time(
         clock.advance(retention.PASS_EVERY_SECONDS + 1)
         done = await sweep(talk.engine)
         assert done is not None and done.removed == {"completed": 2}
+
+
+async def test_each_pass_begins_with_the_first_thread_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "PAGE", 1)
+    monkeypatch.setattr(retention, "BREATH_SECONDS", 0)
+    clock = SettableClock()
+    async with talking(tmp_path, clock=clock, retention=RULES) as talk:
+        for name in ("t1", "t2", "t3"):
+            await talk.engine.catalog.make(name, NewThread(USER, agent="a"))
+        for _ in range(2):
+            done = await sweep(talk.engine)
+            assert done is not None and done.seen == 3
+            clock.advance(retention.PASS_EVERY_SECONDS + 1)
+
+
+async def test_pass_that_took_too_long_goes_on_after_the_last_thread_that_it_saw(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retention, "PAGE", 1)
+    monkeypatch.setattr(retention, "BREATH_SECONDS", 0)
+    clock, looked = SettableClock(), []
+
+    class Slow(MemoryStore):
+        async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
+            found = await super().all_threads(after=after, limit=limit)
+            looked.extend(found)
+            clock.advance(retention.PASS_EVERY_SECONDS)
+            return found
+
+    names = ["t1", "t2", "t3"]
+    async with talking(Slow(clock=clock), clock=clock, retention=RULES) as talk:
+        for name in names:
+            await talk.engine.catalog.make(name, NewThread(USER, agent="a"))
+        for _ in names:
+            await sweep(talk.engine)
+    assert looked == names
+
+
+async def test_log_says_how_many_threads_were_removed_and_nothing_if_none_was(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger=retention.__name__)
+    clock = SettableClock()
+    async with talking(tmp_path, clock=clock, script=[says("a")], retention=RULES) as talk:
+        await talk.ask()
+        await talk.parked()
+        said = []
+        for days in (1, 91):
+            clock.advance(days * DAY)
+            await sweep(talk.engine)
+            said.append([getattr(one, "removed", None) for one in caplog.records])
+        assert said == [[], [None, 1]]
+
+
+class AwayAudit(NoAudit):
+    async def deleting(self, thread: Thread, *, who: str | None, reason: str) -> None:
+        raise StoreUnavailable
+
+
+async def test_thread_whose_removal_cannot_be_noted_stays() -> None:
+    clock = SettableClock()
+    store = MemoryStore(clock=clock)
+    async with talking(store, clock=clock, script=[says("a")]) as talk:
+        await talk.ask()
+        await talk.parked()
+        clock.advance(91 * DAY)
+        with pytest.raises(StoreUnavailable):
+            await Pruner(store, RULES, clock, AwayAudit(), NoCopies()).page("", Pruned())
+        assert (await store.thread(THREAD)).status is ThreadStatus.COMPLETED
 
 
 async def test_thread_is_gone_so_long_after_it_was_to_expire(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from sk_agents.engine.run import driver
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     ModelRefused,
+    SchemaTooNew,
     ShuttingDown,
     StoreBroken,
     StoreBusy,
@@ -203,6 +204,19 @@ async def test_engine_closes_while_its_store_takes_nothing_and_the_run_goes_on_l
     async with talking(tmp_path, script=[says("done at last")], owner="b") as talk:
         run = await talk.ended("r1")
         assert (run.status, run.failure) == (RunStatus.COMPLETED, None)
+
+
+@pytest.mark.parametrize("error", [StoreBroken, SchemaTooNew])
+async def test_store_that_must_not_be_used_any_more_gets_a_commit_once(
+    tmp_path: Path, error: type[TealError]
+) -> None:
+    async with failing(tmp_path, lease_ttl=1e5) as (talk, store):
+        store.error, store.left = error, None
+        await talk.say()
+        async with asyncio.timeout(seconds(5)):
+            await store.refused.wait()
+    # The engine has closed, so nothing is on its way any more.
+    assert store.refusals == 1
 
 
 async def test_store_that_breaks_is_reported_once(

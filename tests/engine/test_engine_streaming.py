@@ -19,7 +19,7 @@ from sk_agents.engine.events import (
 from sk_agents.engine.models import RunStatus
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.turns import ReasoningDelta, TextDelta, ToolChunk, ToolContext, ToolResult
-from sk_agents.exceptions import ModelInterrupted, RunNotFound, ShuttingDown
+from sk_agents.exceptions import ModelInterrupted, RunNotFound, ShuttingDown, StateCorrupt
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing.scripted_model import Step, Turn, calls, says
 from tests.engine.fake_tools import FakeTools, tool
@@ -237,6 +237,17 @@ async def test_result_of_a_run_that_is_driven_here_comes_without_asking_the_stor
             await idle()
         assert (await waiting).status is RunStatus.COMPLETED
         assert len(store.looked) + len(store.read) == asked
+
+
+async def test_result_of_a_run_whose_log_cannot_be_read_any_more_is_an_error() -> None:
+    """Its driver may have failed at the same, wherever it is: there would be no end to wait for."""
+    _, turn = gated("Hello")
+    store = TroubledStore()
+    async with talking(store, script=[turn], lease_ttl=1e5) as talk:
+        accepted = await talk.say()
+        store.damaged = {THREAD}
+        with pytest.raises(StateCorrupt):
+            await talk.result(accepted)
 
 
 async def test_result_of_an_unknown_run_or_at_a_closing_instance_is_refused() -> None:

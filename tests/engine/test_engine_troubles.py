@@ -167,17 +167,17 @@ async def test_harmless_tool_of_a_run_that_was_taken_over_is_ended_and_started_t
 
 
 class ClosingModel(ScriptedModel):
-    """Says that it was asked, and that its stream was closed."""
+    """Says that it has begun to speak, and that its stream was closed."""
 
     def __init__(self, script: Sequence[Turn]) -> None:
         super().__init__(script)
-        self.was_asked, self.was_closed = asyncio.Event(), asyncio.Event()
+        self.has_begun, self.was_closed = asyncio.Event(), asyncio.Event()
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Sequence[ModelPiece], None]:
-        self.was_asked.set()
         async with aclosing(super().stream(prompt)) as pieces:
             try:
                 async for some in pieces:
+                    self.has_begun.set()
                     yield some
             finally:
                 self.was_closed.set()
@@ -190,7 +190,7 @@ async def test_model_is_asked_no_more_for_a_run_that_another_instance_has_claime
     async with talking(store, model=model, clock=clock, lease_ttl=UNSWEPT) as talk:
         await talk.say()
         async with asyncio.timeout(seconds(10)):
-            await model.was_asked.wait()
+            await model.has_begun.wait()
         before = await talk.log()
         clock.advance(2 * UNSWEPT)
         # Without a live owner it would be an orphan, which this instance takes back.

@@ -126,6 +126,7 @@ class Trial:
         self._mutant = mutant
         self._learned = learned
         self._tests, self._others = tests[:FIRST_TESTS], tests[FIRST_TESTS:]
+        workshop.collect(TESTS_OF[mutant.module])
         self._changed = workshop.changed(mutant)
         self._changed.__enter__()
         self._is_collected = True
@@ -136,10 +137,8 @@ class Trial:
         self._limit = min(PATIENCE_SECONDS + 4 * usual, MOST_SECONDS)
         if not self._is_collected:
             return self._workshop.run(self._tests)
-        module = self._mutant.module
-        return self._workshop.run_collected(
-            TESTS_OF[module], self._mutant, source_of(module), self._tests
-        )
+        original = source_of(self._mutant.module)
+        return self._workshop.run_collected(self._mutant, original, self._tests)
 
     def verdict(self) -> Verdict | None:
         """`None` while its tests are at work."""

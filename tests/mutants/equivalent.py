@@ -120,6 +120,22 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(3)",
     ),
     Equivalent(
+        "engine.run.context_window",
+        "return 2 * size < context.budget - SHORTEST",
+        "shift boundary",
+        SHORTCUT,
+    ),
+    *(
+        Equivalent(
+            "engine.calls.reviews",
+            '"expires_at": clock.now() + timedelta(seconds=review.lifetime or 0),',
+            operator,
+            "a review that was asked for has a lifetime; the other operand is for the type checker",
+            text,
+        )
+        for operator, text in (("drop operand", "(review.lifetime)"), ("shift constant", None))
+    ),
+    Equivalent(
         "engine.calls.runner",
         'if context.agent.on_reject == "cancel" and any(map(_is_refusal, next_steps)):',
         "drop operand",
@@ -133,6 +149,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "drop operand",
         "the others take their step right after, in a commit of their own",
         "(isinstance(one[1], steps.Finish))",
+    ),
+    Equivalent(
+        "engine.calls.runner",
+        "if call.proposal.call_id not in self.running and not call.waits",
+        "drop operand",
+        SHORTCUT,
+        "(call.proposal.call_id not in self.running)",
     ),
     Equivalent(
         "engine.calls.runner",
@@ -178,6 +201,31 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "`cut_to_fit` returns what just fits as it is",
     ),
     Equivalent(
+        "engine.run.rounds",
+        "if size > agent.context_window.budget and isinstance(messages, Conversation):",
+        "drop operand",
+        SHORTCUT,
+        "(isinstance(messages, Conversation))",
+    ),
+    Equivalent(
+        "engine.calls.runner",
+        "if any(isinstance(event, ApprovalRequested) for event in events):",
+        "negate",
+        "it only says where a test may end the process",
+    ),
+    Equivalent(
+        "engine.run.rounds",
+        "self._prompt_tokens = 0",
+        "drop statement",
+        "the prompt sets it before it is read",
+    ),
+    Equivalent(
+        "engine.run.rounds",
+        "self._prompt_tokens = 0",
+        "shift constant",
+        "the prompt sets it before it is read",
+    ),
+    Equivalent(
         "engine.reading.watch",
         "self._found = (False, False)",
         "flip truth",
@@ -196,6 +244,25 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "shift constant",
         "what it finds is not looked at, only whether the log can be read",
         "(2)",
+    ),
+    Equivalent(
+        "engine.reading.live_relay",
+        "if due <= loop.time():",
+        "shift boundary",
+        "what is due now is asked for in the loop's next turn",
+    ),
+    *(
+        Equivalent(
+            "engine.calls.decisions",
+            line,
+            "drop operand",
+            "a question about an unknown outcome has choices; for the type checker",
+            "(request.choices)",
+        )
+        for line in (
+            'if kind == "outcome_unknown" and command.choice not in (request.choices or ()):',
+            'choices = ", ".join(request.choices or ())',
+        )
     ),
     Equivalent(
         "engine.reading.live",
@@ -267,6 +334,12 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "if amounts.cost is not None and amounts.currency is not None:",
         "drop operand",
         "an amount of money has both, any other neither",
+    ),
+    Equivalent(
+        "spending.allowances",
+        "if block.left < wanted and not block.is_used_up:",
+        "shift boundary",
+        SHORTCUT,
     ),
     Equivalent(
         "spending.limits",

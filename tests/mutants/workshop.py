@@ -40,7 +40,15 @@ from tests.mutants.operators import Mutant
 ROOT = Path(__file__).parent.parent.parent
 COPIED = ("pyproject.toml", "src", "tests", "docs", "demos")
 NOT_COPIED = shutil.ignore_patterns("__pycache__", "ui_dist", ".*")
-OPTIONS = ["-q", "--assert=plain", "--tb=line", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
+OPTIONS = [
+    "-q",
+    "-rfE",
+    "--assert=plain",
+    "--tb=line",
+    "-p",
+    "no:cacheprovider",
+    "--hypothesis-seed=0",
+]
 # Loaded once for all children; most tests need most of them.
 LIBRARIES = "aiohttp apsw fastapi httpx hypothesis jsonschema mcp orjson prometheus_client uvicorn"
 # A mutant may well wait for what never comes.
@@ -138,16 +146,20 @@ class Workshop:
         self._running = Process(self, _run, list(tests))
         return self._running
 
-    def run_collected(
-        self, collected: Sequence[str], mutant: Mutant, original: str, tests: Sequence[str]
-    ) -> Running:
-        """The same in a fork of a process that has collected them all.
+    def collect(self, tests: Sequence[str]) -> None:
+        """Have a process import the package and collect these tests, before anything is
+        `changed`: or all its forks would have that change too."""
+        if self._collection is None or self._collection.tests != tests:
+            self._end_collection()
+            self._collection = _Collection(self, tests)
+            self._collection.wait()
+
+    def run_collected(self, mutant: Mutant, original: str, tests: Sequence[str]) -> Running:
+        """The same in a fork of the process that has collected them.
 
         It ends with `HAS_TO_BE_IMPORTED` if the mutant is not within a function.
         """
-        if self._collection is None or self._collection.tests != collected:
-            self._end_collection()
-            self._collection = _Collection(self, collected)
+        assert self._collection is not None
         file = str(self.source(mutant.module))
         work = (file, original, mutant.applied(original), list(tests))
         self._running = self._collection.run(self, work)
@@ -276,6 +288,13 @@ class _Collection:
         self.process = Process(workshop, _collect, list(tests), theirs, self._pipe)
         theirs.close()
 
+    def wait(self) -> None:
+        """Until they are collected."""
+        try:
+            self._pipe.recv()
+        except EOFError:
+            sys.exit(f"the tests could not be collected:\n{self.process.output.read_text()}")
+
     def run(self, workshop: Workshop, work: Work) -> Fork:
         self._pipe.send(work)
         return Fork(workshop, self.process, self._pipe)
@@ -342,6 +361,7 @@ class _Forking:
         self._functions = functions_there_are()
         # Or each fork would copy what its first collection of garbage looks at.
         gc.freeze()
+        self._requests.send(None)
         while True:
             try:
                 work: Work = self._requests.recv()

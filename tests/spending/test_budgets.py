@@ -11,6 +11,7 @@ from sk_agents.engine.models import Usage
 from sk_agents.engine.ports import Count, Reservation, Spender
 from sk_agents.exceptions import BudgetExceeded, StoreUnavailable
 from sk_agents.persistence.memory.store import MemoryStore
+from sk_agents.spending import budgets
 from sk_agents.spending.advances import SHARE
 from sk_agents.spending.budgets import AgentBudget, StoreBudget
 from sk_agents.spending.limits import Limit
@@ -241,6 +242,18 @@ async def test_run_goes_on_at_another_instance_with_what_its_log_says() -> None:
     await call(second, spender=Spender("ann", "a", "r2"), used=Usage(prompt_tokens=900))
     # Runs leave nothing behind in the store.
     assert await store.sums("budget\t") == {}
+
+
+async def test_longest_unseen_run_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is forgotten is still in its log; a run's calls under way are counted only here."""
+    monkeypatch.setattr(budgets, "MAX_RUNS", 1)
+    budget = instance(MemoryStore(clock=CLOCK), Limit("run", "tokens", 250))
+    later = Spender("ann", "a", "r2")
+    await budget.reserve(ANN, ESTIMATE)
+    for _ in range(2):
+        await budget.reserve(later, ESTIMATE)
+    with pytest.raises(BudgetExceeded):
+        await budget.reserve(later, ESTIMATE)
 
 
 async def test_calls_of_one_run_at_once_share_its_budget() -> None:

@@ -98,6 +98,12 @@ async def test_acknowledged_commit_outlives_its_killed_process(root: Path) -> No
     assert event.type == "thinking"
 
 
+async def test_nothing_is_read_where_no_event_is_asked_for(store: FileStore) -> None:
+    await store.commit(create_as("t", "one"))
+    await store.commit(append(await store.thread("t"), thought("here")))
+    assert await store.events_after("t", 0, 0) == []
+
+
 async def test_store_that_is_not_open_says_so(root: Path) -> None:
     store = FileStore(root)
     with pytest.raises(StoreUnavailable):
