@@ -186,12 +186,12 @@ async def test_tool_whose_instance_slept_before_its_start_runs_only_if_the_run_i
     """When it goes on it renews its leases, so they are fresh again: not all of them are its."""
     clock = SettableClock()
     store = LateStart(clock)
-    setup = Setup([calls(("Files-look", {})), says("done")], clock=clock, lease_ttl=LEASE)
+    setup = Setup([calls(("Files-look", {})), says("done")], clock=clock, lease_ttl=UNSWEPT)
     async with talking(store, setup) as talk:
         await talk.say()
         async with asyncio.timeout(seconds(10)):
             await store.is_stored.wait()
-        clock.advance(2 * LEASE)
+        clock.advance(2 * UNSWEPT)
         if is_claimed:
             await store.claim(THREAD, "b")
         assert await talk.engine.parts.services.lease.freshen()
@@ -205,7 +205,7 @@ async def test_run_that_is_driven_again_keeps_the_lease_that_was_left_behind() -
     store = TroubledStore()
     gate = asyncio.Event()
     script: list[Turn] = [says("one"), [gate, *says("two")]]
-    async with talking(store, script=script, lease_ttl=LEASE) as talk:
+    async with talking(store, script=script, lease_ttl=UNSWEPT) as talk:
         await talk.sweep()
 
         async def rename() -> None:
@@ -229,12 +229,12 @@ async def test_run_that_is_driven_again_keeps_the_lease_that_was_left_behind() -
 async def test_run_that_came_back_is_driven_although_its_last_driver_waits_for_a_tool() -> None:
     clock, gate = SettableClock(), Gate()
     store = TroubledStore(clock)
-    async with talking(store, sending(gate, clock=clock, lease_ttl=LEASE)) as talk:
+    async with talking(store, sending(gate, clock=clock, lease_ttl=UNSWEPT)) as talk:
         await talk.sweep()
         await idle()
         await talk.say()
         await gate.wait()
-        clock.advance(2 * LEASE)
+        clock.advance(2 * UNSWEPT)
         await store.claim(THREAD, "b")
         await talk.engine.parts.follower.look()
         await idle()
