@@ -242,6 +242,21 @@ async def test_chat_that_the_store_lost_comes_back_from_the_class_and_goes_on(
     assert (taken.status_code, other.status_code) == (409, 404)
 
 
+async def test_chat_that_the_class_has_is_not_replaced_by_an_import(
+    tmp_path: Path, folder: Path, module: str
+) -> None:
+    async with serving(tmp_path, [says("Cold."), says("Hot.")], **named(module)) as served:
+        kept = id_of(await served.say("How is Oslo?"))
+        await served.say("And Rome?", chat="d")
+        document = await served.get("/chats/d/export")
+    async with serving(tmp_path / "other", [], **named(module)) as served:
+        taken = await served.client.post("/chats/import?chat_id=c", json=document)
+        chat = await served.get("/chats/c")
+    assert (taken.status_code, taken.json()["code"]) == (409, "thread_exists")
+    assert [one["id"] for one in chat["interactions"]] == [kept]
+    assert kept_in(folder).keys() == {kept}
+
+
 async def test_steered_interaction_comes_back_with_what_was_said_to_it(
     tmp_path: Path, folder: Path, module: str
 ) -> None:
