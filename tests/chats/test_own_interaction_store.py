@@ -94,6 +94,11 @@ class InsertOnly(Files):
             await super().save_interaction(chat_id, interaction)
 
 
+class OwnState(Files):
+    async def get_previous_state(self, chat_id, interaction_id):
+        return self.load_interaction(chat_id, interaction_id)["agent_events"]
+
+
 class Unclear(Files):
     async def load_chat(self, chat_id):
         raise ValueError("no such chat")
@@ -332,6 +337,7 @@ async def test_pruned_chat_is_gone_from_the_class(
     [
         ("Forgetful", "does not return an interaction as it was saved last"),
         ("InsertOnly", "does not return an interaction as it was saved last"),
+        ("OwnState", "get_previous_state of a chat's first interaction must return None"),
         ("Unclear", "load_chat failed with ValueError"),
         ("KeepsDeleted", "delete_chat does not delete a chat"),
         ("Half", "abstract"),
