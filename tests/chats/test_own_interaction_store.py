@@ -94,6 +94,11 @@ class InsertOnly(Files):
             await super().save_interaction(chat_id, interaction)
 
 
+class OwnState(Files):
+    async def get_previous_state(self, chat_id, interaction_id):
+        return self.load_interaction(chat_id, interaction_id)["agent_events"]
+
+
 class Unclear(Files):
     async def load_chat(self, chat_id):
         raise ValueError("no such chat")
@@ -242,6 +247,21 @@ async def test_chat_that_the_store_lost_comes_back_from_the_class_and_goes_on(
     assert (taken.status_code, other.status_code) == (409, 404)
 
 
+async def test_chat_that_the_class_has_is_not_replaced_by_an_import(
+    tmp_path: Path, folder: Path, module: str
+) -> None:
+    async with serving(tmp_path, [says("Cold."), says("Hot.")], **named(module)) as served:
+        kept = id_of(await served.say("How is Oslo?"))
+        await served.say("And Rome?", chat="d")
+        document = await served.get("/chats/d/export")
+    async with serving(tmp_path / "other", [], **named(module)) as served:
+        taken = await served.client.post("/chats/import?chat_id=c", json=document)
+        chat = await served.get("/chats/c")
+    assert (taken.status_code, taken.json()["code"]) == (409, "thread_exists")
+    assert [one["id"] for one in chat["interactions"]] == [kept]
+    assert kept_in(folder).keys() == {kept}
+
+
 async def test_steered_interaction_comes_back_with_what_was_said_to_it(
     tmp_path: Path, folder: Path, module: str
 ) -> None:
@@ -317,6 +337,7 @@ async def test_pruned_chat_is_gone_from_the_class(
     [
         ("Forgetful", "does not return an interaction as it was saved last"),
         ("InsertOnly", "does not return an interaction as it was saved last"),
+        ("OwnState", "get_previous_state of a chat's first interaction must return None"),
         ("Unclear", "load_chat failed with ValueError"),
         ("KeepsDeleted", "delete_chat does not delete a chat"),
         ("Half", "abstract"),

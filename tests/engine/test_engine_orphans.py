@@ -206,6 +206,30 @@ async def test_run_of_an_unknown_agent_is_left_alone_for_a_while_and_then_fails(
         assert (await store.thread(THREAD)).owner is None
 
 
+async def test_run_of_an_unknown_agent_is_cancelled_at_once_and_the_next_one_begins() -> None:
+    clock = SettableClock()
+    store = MemoryStore(clock=clock)
+    following = b.queued("r2").model_copy(update={"agent": "a"})
+    await leave(store, b.started(), following, agent="elsewhere")
+    async with talking(store, clock=clock, lease_ttl=LEASE, script=[says("two")]) as talk:
+        clock.advance(LEASE + 1)
+        await talk.cancel("r1")
+        assert (await talk.ended("r1")).status is RunStatus.CANCELLED
+        assert (await talk.ended("r2")).status is RunStatus.COMPLETED
+
+
+async def test_lost_run_of_an_unknown_agent_that_was_to_stop_is_cancelled_by_the_next_sweep() -> (
+    None
+):
+    clock = SettableClock()
+    store = MemoryStore(clock=clock)
+    await leave(store, b.started(), b.cancel_requested(), agent="elsewhere")
+    async with talking(store, clock=clock, lease_ttl=LEASE) as talk:
+        clock.advance(LEASE + 1)
+        await talk.sweep()
+        assert (await talk.ended("r1")).status is RunStatus.CANCELLED
+
+
 async def test_damaged_thread_keeps_no_other_from_being_recovered_and_is_not_read_again() -> None:
     store = TroubledStore()
     await leave(store, b.started(), thread="damaged")

@@ -276,6 +276,7 @@ class ImportChat:
         catalog = engine_of(scope).catalog
         agent = self.resources.agent(body.agent)
         new = _new(caller_of(scope), chosen, key, agent, labels)
+        await bring_chat(scope, new.user_id, new.wire_id)
         try:
             made = await _made(
                 self.resources.quotas,

@@ -26,7 +26,7 @@ from sk_agents.engine.events import (
 from sk_agents.engine.failpoints import failpoint
 from sk_agents.engine.log.commits import Commit, Committed, Owned, Park, Release
 from sk_agents.engine.log.state import Run
-from sk_agents.engine.models import TERMINAL
+from sk_agents.engine.models import TERMINAL, RunStatus
 from sk_agents.engine.reading.live import LiveRun
 from sk_agents.engine.run import lifecycle
 from sk_agents.engine.run.deadline import Deadline
@@ -195,7 +195,8 @@ class Driver:
                     await self._drive_run()
                 if self.run.phase not in TERMINAL:
                     break
-                self._ended(self.known, self.run, self._agent)
+                if self.run.phase is RunStatus.COMPLETED:
+                    self._ended(self.known, self.run, self._agent)
         finally:
             if self._services.live.get(self.thread_id) is self._live:
                 del self._services.live[self.thread_id]
@@ -214,6 +215,8 @@ class Driver:
         try:
             self._agent = self._agent_of(self.known)
         except InvalidInput:
+            if self.run.is_stopping:
+                return await self._end(lifecycle.cancelled)
             # A run that was queued for an agent we do not have: another instance may.
             await self.commit(lease=Release())
             return

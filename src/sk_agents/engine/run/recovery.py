@@ -6,8 +6,8 @@ bounded and the sweeps of several instances drift apart, so that a fleet that wa
 does not come back all at once.
 
 A run of an agent that this instance does not have is left, for a while, to one that does; then it
-fails with the code `agent_missing`, so that it does not stay open without end. A damaged thread is
-left as it is until the next start.
+fails with the code `agent_missing`, so that it does not stay open without end. One that is to stop
+needs no agent for that. A damaged thread is left as it is until the next start.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Sweeper(BackgroundTask):
         if not known.head.runnable or known.head.epoch != head.epoch:
             return
         lacks_agent = not self._drivers.has_agent_of(known)
-        if lacks_agent and not self._is_left(head, self._interval * AGENT_SWEEPS):
+        if lacks_agent and not self._may_end(known, head):
             return
         is_given_back = head.owner is None and awaits_header(known)
         if is_given_back and head.thread_id in self._drivers.kept_headers:
@@ -141,6 +141,12 @@ class Sweeper(BackgroundTask):
             self._drivers.abandoned.add(head.thread_id)
             raise
         self._drivers.drive(known, header_is_lost=is_given_back)
+
+    def _may_end(self, known: KnownThread, head: Thread) -> bool:
+        """Whether a run is to be ended here without its agent."""
+        run = known.state.runs.get(known.state.active_run or "")
+        is_stopping = run is not None and run.is_stopping
+        return is_stopping or self._is_left(head, self._interval * AGENT_SWEEPS)
 
     def _is_left(self, head: Thread, seconds: float) -> bool:
         """Whether the instance that this run was left to has not come for it in time."""

@@ -131,6 +131,11 @@ class UserInteractions:
                 f"TA_INTERACTION_STORE_CLASS: {self} does not return an interaction as it was "
                 "saved last, so it cannot keep a chat"
             )
+        if not await self._knows_the_first():
+            raise errors.ConfigurationError(
+                f"TA_INTERACTION_STORE_CLASS: {self}: get_previous_state of a chat's first "
+                "interaction must return None"
+            )
         if self.deletes:
             await self._call(DELETE, PROBE_CHAT)
             if await self._chat(PROBE_CHAT) is not None:
@@ -142,10 +147,15 @@ class UserInteractions:
         kept = await self._chat(PROBE_CHAT) or []
         try:
             loaded = await self._read(_interaction, "load_interaction", PROBE_CHAT, PROBE.id)
-            before = await self._call("get_previous_state", PROBE_CHAT, PROBE.id)
         except _Absent:
             return False
-        return [_essence(one) for one in (*kept, loaded)] == [_essence(PROBE)] * 2 and not before
+        return [_essence(one) for one in (*kept, loaded)] == [_essence(PROBE)] * 2
+
+    async def _knows_the_first(self) -> bool:
+        try:
+            return not await self._call("get_previous_state", PROBE_CHAT, PROBE.id)
+        except _Absent:
+            return False
 
     async def _chat(self, chat_id: str) -> Sequence[Interaction] | None:
         try:
