@@ -1,18 +1,23 @@
-"""What `export` commands share: from when on, in which format, and where it is written."""
+"""What `export` commands share: from when on, in which format, how a line is written, and where to.
+
+An export holds what other people wrote, and it may end on a terminal or in a spreadsheet.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
 from sk_agents.cli.options import moment
+from sk_agents.cli.safe_text import escaped
 from sk_agents.exceptions import ConfigurationError
 
 
@@ -41,11 +46,22 @@ Output = Annotated[
 ]
 
 
+# What begins a formula, in each of the widths that spreadsheets take for one another.
+_FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
+
+
 def cell(value: object) -> object:
-    """A text that a spreadsheet would take for a formula is no formula."""
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return f"'{value}"
-    return value
+    """A text that a spreadsheet would take for a formula is no formula, and what a terminal would
+    obey is escaped."""
+    if not isinstance(value, str):
+        return value
+    text = escaped(value)
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
+
+
+def json_line(document: dict[str, Any]) -> str:
+    """Everything beyond ASCII is escaped: nothing is lost, and a terminal obeys none of it."""
+    return json.dumps(document, separators=(",", ":")) + "\n"
 
 
 @contextmanager
