@@ -66,15 +66,30 @@ def json_line(document: dict[str, Any]) -> str:
 
 @contextmanager
 def written_to(path: Path | None) -> Iterator[TextIO]:
-    """Raises ConfigurationError: the file exists, or cannot be written."""
+    """Raises ConfigurationError: the file exists, or cannot be written; no part of it is left."""
     from sk_agents.private_files import open_private  # noqa: PLC0415
 
     if path is None:
-        yield sys.stdout
+        with _told_of("standard output"):
+            yield sys.stdout
+            sys.stdout.flush()
         return
-    try:
+    with _told_of(path):
         file = open(path, "x", encoding="utf-8", newline="", opener=open_private)
+        try:
+            with file:
+                yield file
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _told_of(place: object) -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        # The reader has what it wanted.
+        raise
     except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror}") from error
-    with file:
-        yield file
+        raise ConfigurationError(f"{place}: {error.strerror}") from error
