@@ -51,10 +51,10 @@ def teal(*words: str) -> tuple[int, str]:
 
 
 @contextmanager
-def no_room() -> Iterator[None]:
-    """As if the disk were full after some bytes."""
+def no_room(size: int = 20) -> Iterator[None]:
+    """As if the disk were full once a file has so many bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
         yield
     finally:
@@ -83,6 +83,19 @@ def test_export_that_cannot_be_written_leaves_no_part_of_it(tmp_path: Path, ends
     with pytest.raises(ConfigurationError, match="File exists"), written_to(path):
         pass
     assert path.read_text() == "x"
+
+
+def test_half_a_checkpoint_is_no_line(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = key.with_name("kept.jsonl")
+    monkeypatch.setenv("TA_AUDIT_CHECKPOINTS_FILE", str(kept))
+    # Larger than the store, which shall have room.
+    kept.write_bytes(b"\n" * 4_000_000)
+    with no_room(4_000_020):
+        code, said = teal("audit", "checkpoint")
+    assert (code, said) == (78, f"teal: TA_AUDIT_CHECKPOINTS_FILE: {kept}: File too large\n")
+    assert teal("audit", "checkpoint")[0] == 0
+    code, said = teal("audit", "verify", "--checkpoints", str(kept))
+    assert (code, said.splitlines()[-1]) == (0, "nothing was found")
 
 
 def test_checkpoint_that_is_kept_finds_what_was_changed_later(key: Path, store: str) -> None:
