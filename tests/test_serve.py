@@ -328,6 +328,22 @@ def test_store_and_class_that_disagree_exit_78(tmp_path: Path) -> None:
     assert "TA_STORE" in message
 
 
+@pytest.mark.parametrize("store", ["sqlite://{}/x.sqlite", "file://{}/x"])
+def test_store_without_room_exits_78(tmp_path: Path, store: str) -> None:
+    # A plain start: the limit is this process's own.
+    serve = [sys.executable, "-m", "sk_agents", "serve", "--port", "0"]
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *serve, "--store", store.format(tmp_path)],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=BOUND,
+    )
+    assert (done.returncode, done.stdout) == (78, "")
+    assert done.stderr.startswith("teal: ")
+
+
 def test_store_that_cannot_be_opened_exits_78(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     code, message = failing(

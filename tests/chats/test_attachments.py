@@ -45,6 +45,15 @@ async def test_picture_of_a_tool_is_shown_read_and_seen_by_the_model(tmp_path: P
     assert "base64" not in prompt[-2]["content"]
 
 
+async def test_name_of_a_download_is_what_it_looks_like(tmp_path: Path) -> None:
+    script = [calls(("Mail-draw", {"name": "invoice\u202etxt.\x1bexe\u2066"})), says("There.")]
+    async with serving(tmp_path, script) as served:
+        frames = await served.say("draw")
+        result, run = first(frames, "tool_result"), id_of(frames)
+        file = await served.client.get(place(served, run, result["id"], 0))
+    assert file.headers["content-disposition"] == "attachment; filename*=UTF-8''invoicetxt.exe"
+
+
 async def test_nothing_of_it_is_sent_to_a_model_that_cannot_see(tmp_path: Path) -> None:
     async with serving(tmp_path, DRAW) as served:
         await served.say("draw")

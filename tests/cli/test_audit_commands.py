@@ -3,6 +3,9 @@
 import asyncio
 import csv
 import json
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -11,6 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sk_agents.cli import app
+from sk_agents.cli.line_export import written_to
+from sk_agents.exceptions import ConfigurationError
 from sk_agents.testing.commits import append, thought
 from sk_agents.wire.views import Checkpoint
 from tests.audit.stores import Attacker, open_log, opened, talk
@@ -43,6 +48,54 @@ def key(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def teal(*words: str) -> tuple[int, str]:
     done = CliRunner().invoke(app, words)
     return done.exit_code, done.output
+
+
+@contextmanager
+def no_room(size: int = 20) -> Iterator[None]:
+    """As if the disk were full once a file has so many bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_keys_for_which_there_is_no_room_leave_nothing_in_the_way(tmp_path: Path) -> None:
+    path = tmp_path / "audit.key"
+    with no_room():
+        assert teal("audit", "key", str(path)) == (78, f"teal: {path}: File too large\n")
+    assert list(tmp_path.iterdir()) == []
+    assert teal("audit", "key", str(path))[0] == 0
+
+
+@pytest.mark.parametrize("ends", ["full", "early"])
+def test_export_that_cannot_be_written_leaves_no_part_of_it(tmp_path: Path, ends: str) -> None:
+    path = tmp_path / "audit.csv"
+    with pytest.raises(ConfigurationError if ends == "full" else ValueError):
+        with no_room(), written_to(path) as file:
+            file.write("x" * (100 if ends == "full" else 1))
+            if ends == "early":
+                raise ValueError
+    assert not path.exists()
+    with written_to(path) as file:
+        file.write("x")
+    with pytest.raises(ConfigurationError, match="File exists"), written_to(path):
+        pass
+    assert path.read_text() == "x"
+
+
+def test_half_a_checkpoint_is_no_line(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = key.with_name("kept.jsonl")
+    monkeypatch.setenv("TA_AUDIT_CHECKPOINTS_FILE", str(kept))
+    # Larger than the store, which shall have room.
+    kept.write_bytes(b"\n" * 4_000_000)
+    with no_room(4_000_020):
+        code, said = teal("audit", "checkpoint")
+    assert (code, said) == (78, f"teal: TA_AUDIT_CHECKPOINTS_FILE: {kept}: File too large\n")
+    assert teal("audit", "checkpoint")[0] == 0
+    code, said = teal("audit", "verify", "--checkpoints", str(kept))
+    assert (code, said.splitlines()[-1]) == (0, "nothing was found")
 
 
 def test_checkpoint_that_is_kept_finds_what_was_changed_later(key: Path, store: str) -> None:

@@ -1,8 +1,11 @@
+import json
 import unicodedata
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sk_agents.cli.line_export import cell, json_line
 from sk_agents.cli.safe_text import escaped, one_line, valid_text
 
 JOINERS = {"\u200c", "\u200d"}
@@ -33,3 +36,23 @@ def test_what_is_sent_is_text(text: str) -> None:
 
 def test_one_line_has_no_breaks() -> None:
     assert one_line(" a\n\tb\u2028c ") == r"a b\u2028c"
+
+
+@pytest.mark.parametrize(
+    "text", ["=1", "+1", "-1", "@x", "\t=1", "\r\n=1", " =1", "\uff1d1", "\n\uff201"]
+)
+def test_cell_is_no_formula(text: str) -> None:
+    assert str(cell(text)).startswith("'")
+
+
+def test_cell_that_is_none_stays_as_it_is() -> None:
+    assert [cell(value) for value in ("a=b", "", "1-2", None, -1)] == ["a=b", "", "1-2", None, -1]
+
+
+@given(st.text())
+def test_terminal_obeys_nothing_of_an_export(text: str) -> None:
+    assert escaped(str(cell(text))) == cell(text)
+    line = json_line({"note": text})
+    assert line.isascii()
+    assert not {char for char in line if ord(char) < 32} - {"\n"}
+    assert json.loads(line) == {"note": text}

@@ -10,8 +10,9 @@ from fastapi import FastAPI
 from starlette.websockets import WebSocket
 
 from sk_agents.http.front import TealApp
-from sk_agents.http.hosts import ANY, accepted_hosts
+from sk_agents.http.hosts import ANY, METHODS, accepted_hosts
 from tests.http.toy import Wire, inside, request, serving, status, toy_app
+from tests.security import ownership
 
 FRIEND = "https://friend.example"
 OURS = "http://localhost:8000"
@@ -216,6 +217,11 @@ async def test_other_request_that_names_a_method_is_no_preflight() -> None:
     response = await get(toy_app(origins=[FRIEND]), **headers)
     assert response.status_code == 200
     assert "Access-Control-Allow-Methods" not in response.headers
+
+
+def test_every_method_of_a_route_may_be_sent_by_an_allowed_page() -> None:
+    used = {route.partition(" ")[0] for route in ownership.KINDS}
+    assert used - set(METHODS.split(", ")) == {"WEBSOCKET"}
 
 
 async def test_two_origins_are_refused() -> None:

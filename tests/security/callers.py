@@ -31,6 +31,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 
@@ -125,6 +126,10 @@ ROUTES = [
     for route in routes
     if kind != "open" and not route.startswith("WEBSOCKET")
 ]
+LISTS = (
+    *("GET /chats", "GET /approvals", "GET /grants", "GET /feedback", "GET /usage", "GET /budgets"),
+    *("GET /chats/{chat_id}/passages", "GET /audit", "GET /sessions"),
+)
 # What makes something to be asked about comes more often.
 OFTEN = [
     *["POST /chats/{chat_id}/interactions"] * 25,
@@ -132,6 +137,7 @@ OFTEN = [
     *["POST /chats/{chat_id}/interactions/{interaction_id}/approve"] * 5,
     *["POST /chats/{chat_id}/shares", f"POST {ownership.TEAL}"] * 5,
     *(f"POST {path}/{{request_id}}{end}" for path in ownership.RESUMES for end in ("", "/sse") * 4),
+    *LISTS,
     *["GET /shared/{share_id}", "POST /shared/{share_id}/copy"] * 4,
 ]
 ENDLESS = "GET /chats/{chat_id}/events"
@@ -169,6 +175,7 @@ class Request:
     ids: Mapping[str, str]
     body: Any
     headers: Mapping[str, str]
+    query: str = ""
 
     @property
     def method(self) -> str:
@@ -207,6 +214,7 @@ class Histories:
     links: dict[str, set[str]] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
     cursors: list[str] = field(default_factory=lambda: ["1", "0"])
+    pages: list[str] = field(default_factory=lambda: ["none"])
     _marks: int = 0
 
     def run(self, steps: int) -> None:
@@ -247,7 +255,18 @@ class Histories:
             headers["Idempotency-Key"] = self._key()
         if self.chance.random() < 0.2:
             headers["Last-Event-ID"] = self.chance.choice(self.cursors)
-        return Request(who, route, ids, self._body(who, route, ids), headers)
+        query = self._query() if route in LISTS else ""
+        return Request(who, route, ids, self._body(who, route, ids), headers, query)
+
+    def _query(self) -> str:
+        """A page that goes on where somebody's ended, and what somebody has said."""
+        asked = {
+            "limit": "1",
+            "cursor": self.chance.choice(self.pages),
+            "q": f"-{self.chance.choice(self.people).name}-",
+            "all": "true",
+        }
+        return "?" + urlencode({name: asked[name] for name in asked if self.chance.random() < 0.6})
 
     def _key(self) -> str:
         self.keys.append(f"key-{len(self.keys)}")
@@ -313,7 +332,10 @@ class Histories:
         server = self.chance.choice(self.servers)
         body = None if request.method in ("GET", "HEAD", "DELETE") else request.body
         with self.client.stream(
-            request.method, server.url + request.path, json=body, headers=dict(request.headers)
+            request.method,
+            server.url + request.path + request.query,
+            json=body,
+            headers=dict(request.headers),
         ) as answer:
             pieces = b""
             # A chat's own stream has no end.
@@ -390,6 +412,7 @@ class Histories:
     def _learn(self, request: Request, answer: httpx.Response) -> None:
         if answer.status_code >= 300:
             return
+        self.pages = [*self.pages, *re.findall(r'"next":"([^"]+)"', answer.text)][-40:]
         found: dict[str, str] = {}
         for document in _documents(answer):
             _gather(document, found)

@@ -86,6 +86,16 @@ def test_broken_catalog_stops_the_start_with_file_field_and_reason(
     assert reason in str(caught.value)
 
 
+def test_catalog_that_others_can_change_stops_the_start(tmp_path: Path) -> None:
+    load(tmp_path, document(entry(requires_hitl=False)))
+    path = tmp_path / "catalog.json"
+    path.chmod(0o666)
+    with pytest.raises(ConfigurationError, match="every user of this machine can change"):
+        load_catalog(path)
+    path.chmod(0o664)
+    load_catalog(path)
+
+
 def test_missing_catalog_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"gone\.json: No such file"):
         load_catalog(tmp_path / "gone.json")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from sk_agents.engine.models import Thread
 from sk_agents.engine.ports import Clock, Count, PortableStore
 from sk_agents.engine.services import BackgroundTask
 from sk_agents.engine.threads.heads import heads_since
-from sk_agents.exceptions import CounterFull, TealError
+from sk_agents.exceptions import ConfigurationError, CounterFull, TealError
 from sk_agents.private_files import open_private
 from sk_agents.wire.views import Checkpoint
 
@@ -118,5 +120,23 @@ def _time(stored: object) -> datetime | None:
 
 
 def _append_line(path: Path, line: str) -> None:
-    with open(path, "a", encoding="utf-8", opener=open_private) as file:
-        file.write(line + "\n")
+    """All of it or nothing: half a line would spoil the next one, too.
+
+    Raises:
+        ConfigurationError: it cannot be written.
+    """
+    rest = f"{line}\n".encode()
+    try:
+        with open(path, "ab", buffering=0, opener=open_private) as file:
+            end = os.fstat(file.fileno()).st_size
+            try:
+                while rest:
+                    rest = rest[os.write(file.fileno(), rest) :]
+            except OSError:
+                # Where the server may only append, the operator has to take it out.
+                with suppress(OSError):
+                    os.ftruncate(file.fileno(), end)
+                raise
+    except OSError as error:
+        reason = f"TA_AUDIT_CHECKPOINTS_FILE: {path}: {error.strerror}"
+        raise ConfigurationError(reason) from error

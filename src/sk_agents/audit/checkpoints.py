@@ -95,12 +95,17 @@ def make_keys(path: Path) -> Verifier:
     )
     public = key.public_key().public_bytes(_PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     public_path = path.with_name(path.name + PUBLIC_SUFFIX)
-    try:
-        for place, content in ((path, private), (public_path, public)):
+    made: list[Path] = []
+    for place, content in ((path, private), (public_path, public)):
+        try:
             with open(place, "xb", opener=open_private) as file:
+                made.append(place)
                 file.write(content)
-    except OSError as error:
-        raise ConfigurationError(f"{error.filename}: {error.strerror}") from error
+        except OSError as error:
+            # Half of a pair would be in the way of the next one.
+            for half in made:
+                half.unlink(missing_ok=True)
+            raise ConfigurationError(f"{place}: {error.strerror}") from error
     return Verifier(key.public_key())
 
 

@@ -263,7 +263,9 @@ async def _found(chat: ChatRequest, interaction_id: str) -> tuple[KnownThread, R
 
 def _file_response(attachment: Attachment) -> Response:
     """What comes from a tool is no page of ours: it is saved, and runs nothing if it is opened."""
-    name = quote(attachment.name or "attachment", safe="")
+    # Characters that are not shown can make `exe.txt` of `txt.exe`.
+    shown = "".join(filter(str.isprintable, attachment.name or ""))
+    name = quote(shown or "attachment", safe="")
     headers = {
         "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
         "Content-Security-Policy": "default-src 'none'; sandbox",

@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from sk_agents.cli.line_export import Format, InFormat, OfAgent, Output, Since, cell, written_to
+from sk_agents.cli.line_export import (
+    Format,
+    InFormat,
+    OfAgent,
+    Output,
+    Since,
+    cell,
+    json_line,
+    written_to,
+)
 from sk_agents.cli.options import Exit, Json, StoreUrl, command_group
+from sk_agents.cli.safe_text import one_line
 from sk_agents.cli.stores import CountLine, leave_with
 from sk_agents.exceptions import ConfigurationError
 
@@ -204,7 +214,7 @@ class Lines:
 
     def write(self, entry: AuditEntry) -> None:
         if self._csv is None:
-            self._file.write(entry.model_dump_json(exclude_none=True) + "\n")
+            self._file.write(json_line(entry.model_dump(mode="json", exclude_none=True)))
             return
         row = {**entry.model_dump(), "details": json.dumps(entry.details, ensure_ascii=False)}
         self._csv.writerow({name: cell(value) for name, value in row.items()})
@@ -249,7 +259,7 @@ def _print(result: Verification, *, has_keys: bool, kept: int) -> None:
     elif not has_keys:
         typer.echo("no public key was given: the signatures were not looked at")
     for finding in result.findings[:SHOWN]:
-        typer.echo(f"teal: {finding}", err=True)
+        typer.echo(f"teal: {one_line(str(finding))}", err=True)
     if len(result.findings) > SHOWN:
         typer.echo(f"teal: and {len(result.findings) - SHOWN} more", err=True)
     typer.echo("nothing was found" if not result.findings else "the store is not what it was")

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sk_agents.cli.line_export import Format, InFormat, OfAgent, Output, Since, cell, written_to
+from sk_agents.cli.line_export import (
+    Format,
+    InFormat,
+    OfAgent,
+    Output,
+    Since,
+    cell,
+    json_line,
+    written_to,
+)
 from sk_agents.cli.options import (
     EXITS,
     Exit,
@@ -93,7 +102,7 @@ def export(
         try:
             with written_to(output) as file:
                 if form is Format.JSONL:
-                    file.writelines(row.model_dump_json() + "\n" for row in rows)
+                    file.writelines(json_line(row.model_dump(mode="json")) for row in rows)
                     return Exit.DONE
                 from sk_agents.wire.views import FeedbackRow  # noqa: PLC0415
 

@@ -24,7 +24,13 @@ from sk_agents.config.agent_file import AgentFile, configured_paths, load_agent_
 from sk_agents.config.default_agents import UNTAUGHT, AgentOffer
 from sk_agents.config.settings import Settings, export_environment
 from sk_agents.config.store_url import store_name
-from sk_agents.exceptions import ConfigurationError, StoreBroken, StoreBusy, StoreError
+from sk_agents.exceptions import (
+    ConfigurationError,
+    StoreBroken,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+)
 from sk_agents.http.caller import check_bind_address
 from sk_agents.http.connections import ConnectionLimits, affordable_connections, http_protocol
 from sk_agents.telemetry.logs import LineWriter, print_line
@@ -45,7 +51,7 @@ def serve(config_paths: Sequence[Path], settings: Settings, link: WorkerLink | N
         return _fail(error.code, error)
     except StoreBusy as error:
         return _fail(Exit.TRY_AGAIN, error)
-    except (ConfigurationError, StoreError) as error:
+    except (ConfigurationError, StoreError, StoreFull) as error:
         return _fail(Exit.BAD_CONFIGURATION, error)
     return Exit.DONE
 

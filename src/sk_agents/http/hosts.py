@@ -23,7 +23,7 @@ ANY = "*"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 REMEMBERED = 256
 
-METHODS = "GET, HEAD, POST, PATCH, DELETE"
+METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
 REQUEST_HEADERS = (
     "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Correlation-Id, Traceparent"
 )

@@ -26,6 +26,7 @@ from sk_agents.exceptions import (
     PluginCatalogDefinitionException,
     PluginFileReadException,
 )
+from sk_agents.private_files import changeable_by_others
 from sk_agents.tools.operator_config import StrictModel, parsed_json, problems_of
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -181,7 +182,8 @@ def load_catalog(path: Path) -> FileCatalog:
 
     Raises:
         PluginFileReadException: missing or unreadable.
-        PluginCatalogDefinitionException: not JSON, or a field that does not fit.
+        PluginCatalogDefinitionException: not JSON, a field that does not fit, or a file that every
+            user of the machine can change.
     """
     try:
         document = _Document.model_validate_json(json.dumps(_read(path)))
@@ -205,6 +207,10 @@ def _read(path: Path) -> Any:
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
+            part = changeable_by_others(path.resolve())
+        if part is not None:
+            # It says which tools run unasked.
+            raise ValueError(f"every user of this machine can change '{part}'")
         if len(data) > MAX_BYTES:
             raise ValueError(f"larger than {MAX_BYTES} bytes")
         return parsed_json(data)
