@@ -106,7 +106,9 @@ def test_key_file_that_others_can_change_stops_the_start(tmp_path: Path) -> None
     file = tmp_path / "keys"
     file.write_text(new_key())
     file.chmod(0o622)
-    with pytest.raises(ConfigurationError, match="every user of this machine can change"):
+    with pytest.raises(
+        ConfigurationError, match="every user of this machine can change .*: chmod o-w it"
+    ):
         configured_codec(Settings(encryption_keys_file=file))
 
 

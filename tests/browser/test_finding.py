@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from playwright.async_api import Browser, expect
+import httpx
+from playwright.async_api import Browser, Dialog, expect
 
 from tests.browser.long_chat import archive
 from tests.browser.server import Server
 from tests.browser.tab import WAIT_MS, Tab
 from tests.browser.test_access import violations
+from tests.patience import seconds
 
 
 async def test_passage_of_an_old_message_is_shown_and_gone_to(
@@ -48,6 +50,28 @@ async def test_chat_is_pinned_and_archived(guest: Tab) -> None:
     await guest.button("All chats").click()
     await guest.sees_count(entry, 1)
     guest.check()
+
+
+async def test_emptied_bin_is_empty_however_much_was_in_it(tab: Tab, server: Server) -> None:
+    async with httpx.AsyncClient(base_url=server.url, timeout=seconds(20)) as client:
+        for _ in range(60):
+            chat = await server.post("/chats/import", archive(1))
+            changed = await client.patch(f"/chats/{chat['id']}", json={"place": "bin"})
+            assert changed.is_success
+    asked: list[str] = []
+
+    async def agree(dialog: Dialog) -> None:
+        asked.append(dialog.message)
+        await dialog.accept()
+
+    tab.page.on("dialog", agree)
+    await tab.button("Bin").click()
+    await tab.sees_count(".chats a", 50)
+    await tab.button("Empty…").click()
+    await tab.sees(".chats", "The bin is empty.")
+    assert asked == ["Remove 60 chats for good? This cannot be undone."]
+    assert (await server.get("/chats?place=bin"))["chats"] == []
+    tab.check()
 
 
 async def test_older_chats_that_were_asked_for_stay_listed(tab: Tab, server: Server) -> None:

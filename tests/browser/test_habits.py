@@ -200,7 +200,7 @@ async def test_text_beyond_a_message_is_pasted_as_a_file(guest: Tab) -> None:
 async def test_empty_message_field_has_one_line_in_a_narrow_window(
     browser: Browser, shared_server: Server
 ) -> None:
-    page = await browser.new_page(viewport={"width": 390, "height": 800}, locale="de-DE")
+    page = await browser.new_page(viewport={"width": 320, "height": 800}, locale="de-DE")
     tab = await Tab(page, shared_server.url).open()
     field = page.locator("#composer")
     before = await field.evaluate("field => field.offsetHeight")
@@ -208,6 +208,14 @@ async def test_empty_message_field_has_one_line_in_a_narrow_window(
     await tab.sees(".meanwhile", "Nach diesem Schritt anhalten")
     await expect(field).to_have_value("")
     assert await field.evaluate("field => field.offsetHeight") == before
+    # What stands in it is not cut off.
+    assert (
+        await field.evaluate(
+            "field => { field.value = field.placeholder; return field.scrollHeight; }"
+        )
+        <= before
+    )
+    await field.fill("")
     line = await page.locator(".meanwhile").evaluate("part => part.offsetHeight")
     assert line < 60
     tab.check()

@@ -120,7 +120,9 @@ class RolesFile(RoleMap):
         except OSError as error:
             raise ConfigurationError(f"TA_ROLES: {self._path}: {error.strerror}") from error
         if part is not None:
-            raise ConfigurationError(f"TA_ROLES: every user of this machine can change '{part}'")
+            raise ConfigurationError(
+                f"TA_ROLES: every user of this machine can change '{part}': chmod o-w it"
+            )
         self._members = _members_in(document)
         self._stamp = stamp
 

@@ -243,4 +243,4 @@ def _failure(module: str, error: BaseException) -> str:
 
 def _refuse_world_writable(path: Path, prefix: str) -> None:
     if (part := changeable_by_others(path)) is not None:
-        raise LoadError(f"{prefix}every user of this machine can change '{part}'")
+        raise LoadError(f"{prefix}every user of this machine can change '{part}': chmod o-w it")

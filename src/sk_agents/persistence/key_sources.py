@@ -42,7 +42,8 @@ def _of_file(path: Path) -> str:
     try:
         if (part := changeable_by_others(path.resolve())) is not None:
             raise ConfigurationError(
-                f"TA_ENCRYPTION_KEYS_FILE: every user of this machine can change '{part}'"
+                f"TA_ENCRYPTION_KEYS_FILE: every user of this machine can change '{part}': "
+                "chmod o-w it"
             )
         if path.stat().st_mode & stat.S_IROTH:
             logger.warning(

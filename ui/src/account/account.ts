@@ -4,6 +4,7 @@ import { signal } from "@preact/signals";
 import * as server from "../api/endpoints";
 import { errorText } from "../api/request";
 import type { MeView, SignInView } from "../api/schema";
+import { forGood, forThisTab } from "../page/storage";
 import {
   leaveForIssuer,
   redirectUri,
@@ -47,7 +48,7 @@ export async function begin(): Promise<boolean> {
       useCredentials(tokens);
       const grant = takeGrant(known);
       if (grant) await tokens.exchange(grant);
-      else if (wasLeftBehind() || localStorage.getItem(STAYS) === null) return stayOut("");
+      else if (wasLeftBehind() || forGood.get(STAYS) === null) return stayOut("");
       else return await leaveForIssuer(known, "none").then(() => false);
     } else if (known.method !== "none" && !pasted.isKnown()) {
       return stayOut("");
@@ -56,7 +57,7 @@ export async function begin(): Promise<boolean> {
     return true;
   } catch (error) {
     const isRefused = error instanceof SignInRefused;
-    if (isRefused) localStorage.removeItem(STAYS);
+    if (isRefused) forGood.remove(STAYS);
     return stayOut(isRefused && error.isExpected ? "" : errorText(error));
   }
 }
@@ -111,10 +112,10 @@ async function leave(to: URL | null = null): Promise<void> {
 async function recognise(): Promise<void> {
   if (how.peek()?.method === "none") return;
   const user = (me.value = await server.me());
-  const last = localStorage.getItem(USER);
+  const last = forGood.get(USER);
   if (last !== null && last !== user.id) forgetDrafts();
-  localStorage.setItem(USER, user.id);
-  if (tokens) localStorage.setItem(STAYS, "yes");
+  forGood.set(USER, user.id);
+  if (tokens) forGood.set(STAYS, "yes");
   needsSignIn.value = null;
 }
 
@@ -125,13 +126,13 @@ function stayOut(why: string): false {
 }
 
 function forgetDrafts(): void {
-  const token = sessionStorage.getItem("teal.token");
+  const token = forThisTab.get("teal.token");
   forgetStored();
   if (token !== null) pasted.save(token);
 }
 
 function forgetStored(): void {
-  for (const storage of [localStorage, sessionStorage]) {
-    for (const key of Object.keys(storage)) if (key.startsWith(OURS)) storage.removeItem(key);
+  for (const storage of [forGood, forThisTab]) {
+    for (const name of storage.names()) if (name.startsWith(OURS)) storage.remove(name);
   }
 }

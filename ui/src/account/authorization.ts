@@ -2,6 +2,7 @@
  * which only the page that began can exchange for tokens (PKCE, RFC 7636). */
 import { randomId } from "../api/request";
 import type { SignInView } from "../api/schema";
+import { forThisTab } from "../page/storage";
 import { t } from "../text/language";
 
 /** What must be known again when the window comes back. It holds no token. */
@@ -50,7 +51,7 @@ export async function leaveForIssuer(how: SignInView, prompt?: "none" | "login")
     back: location.hash,
     isSilent: prompt === "none",
   };
-  sessionStorage.setItem(ATTEMPT, JSON.stringify(attempt));
+  forThisTab.set(ATTEMPT, JSON.stringify(attempt));
   const asked = new URL(how.authorization_endpoint ?? "");
   const parameters: Record<string, string> = {
     ...how.parameters,
@@ -112,8 +113,8 @@ export function isIssuer(name: unknown, issuer: string): boolean {
 export const wasLeftBehind = (): boolean => takeAttempt() !== null;
 
 function takeAttempt(): Attempt | null {
-  const stored = sessionStorage.getItem(ATTEMPT);
-  sessionStorage.removeItem(ATTEMPT);
+  const stored = forThisTab.get(ATTEMPT);
+  forThisTab.remove(ATTEMPT);
   return stored === null ? null : (JSON.parse(stored) as Attempt);
 }
 

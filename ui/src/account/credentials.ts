@@ -1,6 +1,8 @@
 /** What goes into the `Authorization` header of each request. */
 import { signal } from "@preact/signals";
 
+import { forThisTab } from "../page/storage";
+
 export interface Credentials {
   /** Null if none are known. */
   current(): Promise<string | null>;
@@ -15,11 +17,11 @@ export const needsSignIn = signal<string | null>(null);
 
 /** A token or an access key that the user has pasted, kept until the tab is closed. */
 export const pasted = {
-  current: () => Promise.resolve(sessionStorage.getItem(PASTED)),
+  current: () => Promise.resolve(forThisTab.get(PASTED)),
   renewed: () => Promise.resolve(null),
-  isKnown: () => sessionStorage.getItem(PASTED) !== null,
-  save: (token: string) => sessionStorage.setItem(PASTED, token),
-  forget: () => sessionStorage.removeItem(PASTED),
+  isKnown: () => forThisTab.get(PASTED) !== null,
+  save: (token: string) => forThisTab.set(PASTED, token),
+  forget: () => forThisTab.remove(PASTED),
 } satisfies Credentials & Record<string, unknown>;
 
 let inUse: Credentials = pasted;

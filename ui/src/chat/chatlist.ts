@@ -61,6 +61,19 @@ async function firstChats(asked: ChatQuery, signal: AbortSignal) {
   return { chats: withoutRepeats(found), next: page.next };
 }
 
+/** All chats of the list, on however many pages. */
+export async function everyListed(): Promise<ChatSummary[]> {
+  const asked = { query: query.peek(), place: place.peek(), tag: tag.peek() };
+  const found: ChatSummary[] = [];
+  let page = await server.chats(asked);
+  found.push(...page.chats);
+  while (page.next !== null) {
+    page = await server.chats({ ...asked, cursor: page.next });
+    found.push(...page.chats);
+  }
+  return withoutRepeats(found);
+}
+
 /** A chat that has changed between two pages is on both of them. */
 function withoutRepeats(found: ChatSummary[]): ChatSummary[] {
   return [...new Map(found.map((chat) => [chat.id, chat] as const)).values()];

@@ -1,6 +1,7 @@
 /** Messages that are not sent yet, kept in the browser until they have arrived. */
 import { randomId } from "../api/request";
 import type { Item } from "../api/schema";
+import { forGood } from "../page/storage";
 
 export interface Draft {
   text: string;
@@ -16,7 +17,7 @@ export const emptyDraft = (): Draft => ({ text: "", items: [], key: randomId() }
 
 export function loadDraft(chat: string): Draft {
   try {
-    const stored = localStorage.getItem(PREFIX + chat);
+    const stored = forGood.get(PREFIX + chat);
     const known = stored ? (JSON.parse(stored) as Partial<Draft>) : {};
     return { ...emptyDraft(), ...known };
   } catch {
@@ -25,16 +26,12 @@ export function loadDraft(chat: string): Draft {
 }
 
 export function keepDraft(chat: string, draft: Draft): void {
-  try {
-    if (!draft.text && draft.items.length === 0) {
-      localStorage.removeItem(PREFIX + chat);
-      return;
-    }
-    // Files can be larger than what a browser stores, and this runs with every key.
-    const size = draft.items.reduce((sum, item) => sum + item.content.length, 0);
-    const kept = size > MAX_STORED ? { ...draft, items: [] } : draft;
-    localStorage.setItem(PREFIX + chat, JSON.stringify(kept));
-  } catch {
-    // A private window may store nothing; the draft then exists only in the page.
+  if (!draft.text && draft.items.length === 0) {
+    forGood.remove(PREFIX + chat);
+    return;
   }
+  // Files can be larger than what a browser stores, and this runs with every key.
+  const size = draft.items.reduce((sum, item) => sum + item.content.length, 0);
+  const kept = size > MAX_STORED ? { ...draft, items: [] } : draft;
+  forGood.set(PREFIX + chat, JSON.stringify(kept));
 }

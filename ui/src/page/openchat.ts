@@ -9,6 +9,7 @@ import * as chatList from "../chat/chatlist";
 import { loadDraft, type Draft } from "../chat/drafts";
 import { MessageSender } from "../chat/sender";
 import * as inbox from "../inbox/inbox";
+import { forGood, forThisTab } from "./storage";
 
 export interface OpenChat {
   session: ChatSession;
@@ -59,11 +60,11 @@ export const toolTitle = (agent: string, tool: string): string =>
 
 export function chooseAgent(name: string): void {
   chosenAgent.value = name;
-  localStorage.setItem("teal.agent", name);
+  forGood.set("teal.agent", name);
 }
 
 export function newChat(): void {
-  sessionStorage.removeItem(NEW);
+  forThisTab.remove(NEW);
   goTo(addressOf(""));
 }
 
@@ -78,7 +79,7 @@ export function goTo(address: string): void {
 
 /** Put a new chat into the address: the server has it now. */
 export function showAddress(session: ChatSession): void {
-  if (sessionStorage.getItem(NEW) === session.id) sessionStorage.removeItem(NEW);
+  if (forThisTab.get(NEW) === session.id) forThisTab.remove(NEW);
   // The user may have left for another chat while the message was on its way.
   const isShown = session === openChat.peek().session;
   if (isShown && !location.hash.startsWith(addressOf(session.id))) {
@@ -88,7 +89,7 @@ export function showAddress(session: ChatSession): void {
 }
 
 export function start(): void {
-  chosenAgent.value = localStorage.getItem("teal.agent") ?? "";
+  chosenAgent.value = forGood.get("teal.agent") ?? "";
   void loadAgents();
   void loadHealth();
   window.addEventListener("hashchange", route);
@@ -193,8 +194,8 @@ function opened(id: string): OpenChat {
 
 /** Stays the same until it is used: a reload while sending does not send a second message. */
 function newId(): string {
-  const id = sessionStorage.getItem(NEW) ?? `chat_${randomId()}`;
-  sessionStorage.setItem(NEW, id);
+  const id = forThisTab.get(NEW) ?? `chat_${randomId()}`;
+  forThisTab.set(NEW, id);
   return id;
 }
 

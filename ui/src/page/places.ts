@@ -56,8 +56,17 @@ export async function removeForGood(id: string): Promise<void> {
   await chatList.refresh();
 }
 
+/** Remove all chats that the bin's list has, also on the pages that are not shown yet. */
 export async function emptyBin(): Promise<void> {
-  const all = chatList.chats.peek();
+  try {
+    await removeAll(await chatList.everyListed());
+  } catch (error) {
+    complain(error);
+  }
+  await chatList.refresh();
+}
+
+async function removeAll(all: ChatSummary[]): Promise<void> {
   const question = plural(
     all.length,
     "Remove {count} chat for good? This cannot be undone.",
@@ -65,7 +74,10 @@ export async function emptyBin(): Promise<void> {
   );
   // The browser's own question: no second click at the same place can answer it.
   if (!window.confirm(question)) return;
-  for (const chat of all) await removeForGood(chat.id);
+  for (const { id } of all) {
+    await server.remove(id);
+    if (openChat.peek().session.id === id) newChat();
+  }
 }
 
 async function change(id: string, what: ChatChange): Promise<ChatSummary | null> {

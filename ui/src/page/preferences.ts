@@ -3,6 +3,7 @@ import { effect, signal } from "@preact/signals";
 
 import { language, LANGUAGES, preferredLanguage, speak, t, type Language } from "../text/language";
 import { notice } from "./notice";
+import { forGood } from "./storage";
 
 export type Theme = "system" | "light" | "dark";
 export type Density = "comfortable" | "compact";
@@ -25,8 +26,8 @@ export async function applyPreferences(): Promise<void> {
     root.dataset["theme"] = theme.value;
     root.dataset["density"] = density.value;
     root.lang = language.value;
-    keep(THEME, theme.value);
-    keep(DENSITY, density.value);
+    forGood.set(THEME, theme.value);
+    forGood.set(DENSITY, density.value);
   });
   window.addEventListener("languagechange", () => void applyLanguage());
   await applyLanguage();
@@ -34,7 +35,7 @@ export async function applyPreferences(): Promise<void> {
 
 export function chooseLanguage(choice: LanguageChoice): Promise<void> {
   languageChoice.value = choice;
-  keep(LANGUAGE, choice);
+  forGood.set(LANGUAGE, choice);
   return applyLanguage();
 }
 
@@ -49,18 +50,6 @@ async function applyLanguage(): Promise<void> {
 
 /** The first of the choices unless another one was kept. */
 function stored<Choice extends string>(name: string, choices: [Choice, ...Choice[]]): Choice {
-  try {
-    const known = localStorage.getItem(name) as Choice;
-    return choices.includes(known) ? known : choices[0];
-  } catch {
-    return choices[0];
-  }
-}
-
-function keep(name: string, value: string): void {
-  try {
-    localStorage.setItem(name, value);
-  } catch {
-    // A private window may store nothing.
-  }
+  const known = forGood.get(name) as Choice;
+  return choices.includes(known) ? known : choices[0];
 }

@@ -204,6 +204,7 @@ export const german: Dictionary = {
     "Eine Nachricht fasst 256 KB Text. Hängen Sie Längeres als Textdatei an.",
   "pasted.txt": "eingefügt.txt",
   "Write a message": "Nachricht schreiben",
+  "Say more": "Mehr sagen",
   "Tell the agent more, or write the next message":
     "Dem Agenten mehr sagen oder die nächste Nachricht schreiben",
   "Sending…": "Wird gesendet…",

@@ -32,7 +32,7 @@ export function Composer({ openChat }: { openChat: OpenChat }) {
   const [waiting, setWaiting] = useState<"send" | "steer" | null>(null);
   useLayoutEffect(() => {
     // On a small screen the keyboard would cover the conversation.
-    if (window.matchMedia("(min-width: 720px)").matches) field.current?.focus();
+    if (isWide()) field.current?.focus();
   }, []);
   useEffect(() => grow(field.current), [draft.text]);
   useEffect(() => {
@@ -233,8 +233,11 @@ function Attachments({ draft, onRemove }: AttachmentsProps) {
 
 function placeholder(hasAgent: boolean, isBusy: boolean): string {
   if (!hasAgent) return t("This server has no agent yet");
-  return isBusy ? t("Tell the agent more, or write the next message") : t("Write a message");
+  if (!isBusy) return t("Write a message");
+  return isWide() ? t("Tell the agent more, or write the next message") : t("Say more");
 }
+
+const isWide = (): boolean => window.matchMedia("(min-width: 720px)").matches;
 
 const bytesOf = (text: string): number => new TextEncoder().encode(text).length;
 

@@ -1,6 +1,7 @@
 /** A button that copies a text to the clipboard. */
 import { useState } from "preact/hooks";
 
+import { copied } from "../page/clipboard";
 import { t } from "../text/language";
 import { IconButton } from "./icon";
 
@@ -20,24 +21,4 @@ export function CopyButton({ text, label }: { text: () => string; label: string 
       onClick={() => void copy()}
     />
   );
-}
-
-async function copied(text: string): Promise<boolean> {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    return copiedBySelection(text);
-  }
-}
-
-/** A page that was loaded without encryption may not use the clipboard directly. */
-function copiedBySelection(text: string): boolean {
-  const area = document.createElement("textarea");
-  area.value = text;
-  document.body.append(area);
-  area.select();
-  const isDone = document.execCommand("copy");
-  area.remove();
-  return isDone;
 }

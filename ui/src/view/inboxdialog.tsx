@@ -5,6 +5,7 @@ import { how } from "../account/account";
 import { isReachable } from "../api/request";
 import type { ApprovalView } from "../api/schema";
 import * as inbox from "../inbox/inbox";
+import { copied } from "../page/clipboard";
 import { closeDialogs, isInboxOpen } from "../page/dialogs";
 import { addressOf, toolOf, toolTitle } from "../page/openchat";
 import { phrase, t } from "../text/language";
@@ -48,9 +49,7 @@ export function WaitingCall({ entry }: { entry: ApprovalView }) {
           type="button"
           class="quiet"
           onClick={() => {
-            void navigator.clipboard
-              .writeText(`${location.origin}/#/approval/${entry.approval_id}`)
-              .then(() => setCopied(true));
+            void copied(`${location.origin}/#/approval/${entry.approval_id}`).then(setCopied);
           }}
         >
           {isCopied ? t("Link copied") : t("Copy link")}
