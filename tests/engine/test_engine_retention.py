@@ -164,7 +164,8 @@ async def test_pass_that_took_too_long_goes_on_after_the_last_thread_that_it_saw
 ) -> None:
     monkeypatch.setattr(retention, "PAGE", 1)
     monkeypatch.setattr(retention, "BREATH_SECONDS", 0)
-    clock, looked = SettableClock(), []
+    clock = SettableClock()
+    looked: list[str] = []
 
     class Slow(MemoryStore):
         async def all_threads(self, *, after: str = "", limit: int = 500) -> Sequence[str]:
