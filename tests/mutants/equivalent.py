@@ -485,6 +485,12 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "persistence.sqlite.store",
+        "for (_, future), result in zip(waiting, results, strict=True):",
+        "flip truth",
+        "there are as many results as steps",
+    ),
+    Equivalent(
+        "persistence.sqlite.store",
         "if self._writer and self._readers and self._connection:",
         "drop operand",
         "the three are set and cleared together",
