@@ -319,6 +319,16 @@ async def test_vote_of_the_group_it_was_escalated_to_completes_the_others(tmp_pa
         assert len(talk.tools.started) == 1
 
 
+@pytest.mark.parametrize(("review", "missing"), [(TWO, 2), (Review(lifetime=60.0), 0)])
+async def test_votes_are_missing_only_where_others_decide(
+    tmp_path: Path, review: Review, missing: int
+) -> None:
+    async with talking(tmp_path, **reviewed(review)) as talk:
+        await waiting(talk)
+        state = await talk.until(lambda state: bool(state.run("r1").pending_approvals))
+        assert [one.missing for one in state.run("r1").pending_approvals] == [missing]
+
+
 async def test_requester_who_does_not_answer_in_time_loses_the_decision_to_a_group(
     tmp_path: Path,
 ) -> None:
