@@ -38,6 +38,19 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(owner is not None and active is not None)",
     ),
     Equivalent(
+        "engine.log.commits",
+        "continue",
+        "drop statement",
+        SHORTCUT,
+    ),
+    Equivalent(
+        "engine.run.recovery",
+        "if not known.head.runnable or known.head.epoch != head.epoch:",
+        "drop operand",
+        "what another instance has claimed since cannot be claimed",
+        "(not known.head.runnable)",
+    ),
+    Equivalent(
         "engine.log.state",
         "if self.calls and self.phase is RunStatus.RUNNING and not self.is_stopping:",
         "drop operand",
