@@ -124,6 +124,15 @@ async def test_no_after_a_yes_replaces_it(tmp_path: Path) -> None:
         assert talk.tools.started == []
 
 
+async def test_no_after_a_yes_may_be_repeated_with_its_own_key(tmp_path: Path) -> None:
+    async with talking(tmp_path, **reviewed()) as talk:
+        approval_id = await waiting(talk)
+        assert await vote(talk, approval_id, "bob", idempotency_key="yes")
+        for is_first in (True, False):
+            no = await vote(talk, approval_id, "bob", approved=False, idempotency_key="no")
+            assert no is is_first
+
+
 async def test_withdrawn_vote_does_not_count(tmp_path: Path) -> None:
     async with talking(tmp_path, **reviewed()) as talk:
         approval_id = await waiting(talk)

@@ -65,6 +65,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(-1)",
     ),
     Equivalent(
+        "engine.calls.decisions",
+        "if vote is not None and vote.idempotency_key == command.idempotency_key:",
+        "drop operand",
+        "a voter's decision has the key of the vote that it was made with",
+        "(vote is not None)",
+    ),
+    Equivalent(
         "engine.run.lifecycle",
         "return Accepted(known.head.thread_id, run_id, after=0, repeated=True)",
         "shift constant",
