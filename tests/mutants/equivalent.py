@@ -71,6 +71,17 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "a voter's decision has the key of the vote that it was made with",
         "(vote is not None)",
     ),
+    *(
+        Equivalent(
+            "engine.calls.decisions",
+            "if first.edited_arguments is None or edited is None or first.edited_arguments == "
+            "edited:",
+            "drop operand",
+            "it is only asked where both are edited or neither is",
+            f"({operand} is None or first.edited_arguments == edited)",
+        )
+        for operand in ("edited", "first.edited_arguments")
+    ),
     Equivalent(
         "engine.run.lifecycle",
         "return Accepted(known.head.thread_id, run_id, after=0, repeated=True)",
