@@ -477,6 +477,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "persistence.file.log",
+        "while known.size < stamp[1] and self._take_in_line(known, stream):",
+        "drop operand",
+        "what was appended since is read now, and not by the next look",
+        "(self._take_in_line(known, stream))",
+    ),
+    Equivalent(
+        "persistence.file.log",
         "return self.stamp[0] if self.stamp else 0",
         "shift constant",
         "no log has one of these inodes",
