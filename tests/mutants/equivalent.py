@@ -156,6 +156,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "shift boundary",
         SHORTCUT,
     ),
+    Equivalent(
+        "engine.run.context_window",
+        "said = run.user_message or next(run_messages(run))",
+        "drop operand",
+        SHORTCUT,
+        "(next(run_messages(run)))",
+    ),
     *(
         Equivalent(
             "engine.calls.reviews",
