@@ -191,15 +191,23 @@ async def test_own_method_of_a_class_derived_from_ours_is_as_any_other() -> None
     assert (await get(application(Immediate()))).json()[0] == "ada"
 
 
-async def test_method_of_a_class_that_says_it_may_block_is_given_a_thread() -> None:
-    class Blocking(RequestAuthorizer):
-        is_immediate = False
+@pytest.mark.parametrize("says", [True, False])
+async def test_only_a_class_that_says_its_own_method_does_not_block_is_called_at_once(
+    says: bool,
+) -> None:
+    class Named(RequestAuthorizer):
+        is_immediate = says
 
         def authorize_request(self, auth_header: str) -> str:
             return threading.current_thread().name
 
-    answer = (await get(application(Blocking()))).json()[0]
-    assert answer != threading.current_thread().name
+    class Derived(Named):
+        def authorize_request(self, auth_header: str) -> str:
+            return super().authorize_request(auth_header)
+
+    here = threading.current_thread().name
+    answers = [(await get(application(one))).json()[0] for one in (Named(), Derived())]
+    assert [answer == here for answer in answers] == [says, False]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from sk_agents.app import create_app
+from sk_agents.authorization import token_authorizer
 from sk_agents.authorization.oidc_authorizer import OidcAuthorizer
 from sk_agents.authorization.request_authorizer import Principal
 from sk_agents.config.settings import Settings, load_settings
@@ -127,6 +128,17 @@ def test_algorithms_with_a_shared_secret_cannot_be_chosen(
     monkeypatch.setenv("TA_OIDC_ALGORITHMS", "RS256,HS256")
     with pytest.raises(ConfigurationError, match="TA_OIDC_ALGORITHMS"):
         load_settings()
+
+
+async def test_longest_token_is_taken_and_one_letter_more_is_not(
+    issuer: TestIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = token(issuer)
+    monkeypatch.setattr(token_authorizer, "MAX_TOKEN_BYTES", len(sent))
+    assert (await ask(issuer, sent)).user_id == "alice-1"
+    monkeypatch.setattr(token_authorizer, "MAX_TOKEN_BYTES", len(sent) - 1)
+    with pytest.raises(Unauthenticated):
+        await ask(issuer, sent)
 
 
 async def test_examined_token_has_a_caller_or_all_that_is_objected(issuer: TestIssuer) -> None:

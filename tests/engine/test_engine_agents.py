@@ -13,8 +13,8 @@ from sk_agents.engine.commands import EditRun, StartRun, SteerRun
 from sk_agents.engine.defaults import NoBudget, SystemClock
 from sk_agents.engine.engine import Engine
 from sk_agents.engine.events import RunEnded
-from sk_agents.engine.models import NewThread, RunStatus
-from sk_agents.engine.ports import Budget, Spender
+from sk_agents.engine.models import NewThread, RunStatus, Usage
+from sk_agents.engine.ports import Budget, Reservation, Spender
 from sk_agents.exceptions import BudgetExceeded, InvalidInput
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.redaction import HIDDEN, Redactor
@@ -104,11 +104,22 @@ async def test_start_with_an_unknown_agent_is_refused_and_makes_no_thread(
     assert store.metrics()["threads"] == 0
 
 
+class Asked(NoBudget):
+    """Notes the runs for which a model is asked."""
+
+    def __init__(self) -> None:
+        self.runs: list[str] = []
+
+    async def reserve(self, spender: Spender, estimate: Usage) -> Reservation:
+        self.runs.append(spender.run_id)
+        return await super().reserve(spender, estimate)
+
+
 async def test_queued_run_of_an_agent_that_is_missing_here_is_driven_where_it_is() -> None:
     """The instance that started the first run does not know the second's agent."""
-    store, gate = MemoryStore(), asyncio.Event()
+    store, gate, asked = MemoryStore(), asyncio.Event(), Asked()
     async with (
-        serving(store, "first", gate=gate) as here,
+        serving(store, "first", gate=gate, budget=asked) as here,
         serving(store, "first", "second", owner="other") as there,
     ):
         await here.start(StartRun("t", "ada", "r1", said("1"), new=NewThread("ada", agent="first")))
@@ -121,6 +132,7 @@ async def test_queued_run_of_an_agent_that_is_missing_here_is_driven_where_it_is
                 pass
         ends = [e for e in await store.events_after("t", 0) if isinstance(e, RunEnded)]
         assert [end.status for end in ends] == [RunStatus.COMPLETED] * 2
+    assert asked.runs == ["r1"]
 
 
 class OneUsedUp(NoBudget):

@@ -53,6 +53,16 @@ async def answered(talk: Talk, **decision: Any) -> str:
     return str(talk.prompts[-1][-1]["content"])
 
 
+async def test_yes_is_no_answer_to_a_question_that_may_be_answered_freely(tmp_path: Path) -> None:
+    script = [calls(("User-ask", {"question": "Which one?"})), says("ok")]
+    async with talking(tmp_path, script=script, tools=asking()) as talk:
+        await talk.say()
+        approval_id = await pending(talk)
+        with pytest.raises(InvalidInput, match="needs an answer"):
+            await talk.decide(approval_id)
+        assert await talk.approvals("r1") == [approval_id]
+
+
 async def test_the_answer_to_a_question_is_its_result(tmp_path: Path) -> None:
     async with talking(tmp_path, script=ASK, tools=asking()) as talk:
         run = await talk.ask()

@@ -1,7 +1,7 @@
 """A run is driven at one engine and read at another: its text is seen there as it is written."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from sk_agents.engine.events import Answered, RunEnded
-from sk_agents.engine.models import RunStatus
-from sk_agents.engine.reading import live_relay
+from sk_agents.engine.models import RunStatus, Thread
+from sk_agents.engine.reading import live_relay, watch
 from sk_agents.engine.reading.live import LiveDelta, LiveRun, MirroredRun, StreamKey
 from sk_agents.engine.turns import ReasoningDelta, TextDelta, ToolChunk, ToolResult
+from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import FakeTools, tool
-from tests.engine.kit import BOUND, Setup, Talk, talking
+from tests.engine.kit import BOUND, SEND_X, Setup, Talk, talking, waiting
 from tests.engine.test_engine_deltas import Page, read
 from tests.engine.test_engine_streaming import Reader
 from tests.engine.test_engine_streaming import gated as gated_words
@@ -197,6 +198,37 @@ async def test_lost_piece_is_asked_for_again(tmp_path: Path) -> None:
         assert len(network.of_type("asked")) > 1
         end.set()
         await reader.to_the_end()
+
+
+class Polled(MemoryStore):
+    """Says when it was asked some times how far threads are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks, self.was_polled = 0, asyncio.Event()
+
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        self.looks += 1
+        if self.looks == 20:
+            self.was_polled.set()
+        return await super().heads(thread_ids)
+
+
+async def test_reader_that_hears_nothing_asks_the_others_twice_and_goes_on_looking(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch, "POLL_SECONDS", 0.01)
+    network, store = Network(), Polled()
+    async with talking(store, script=SEND_X, peers=network.join("a"), lease_ttl=1e5) as talk:
+        await waiting(talk)
+        await talk.parked()
+        reading = asyncio.ensure_future(talk.ended("r1"))
+        async with asyncio.timeout(BOUND):
+            await store.was_polled.wait()
+        # The second question waits until the first one's period is over.
+        await network.until(lambda: len(network.of_type("asked")) >= watch.ASKS)
+        reading.cancel()
+        assert len(network.of_type("asked")) == watch.ASKS
 
 
 async def test_when_every_message_is_lost_the_answer_comes_when_it_is_stored(

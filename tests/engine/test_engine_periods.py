@@ -17,10 +17,11 @@ from sk_agents.engine.run import drivers
 from sk_agents.engine.run.drivers import Drivers, Follower
 from sk_agents.engine.run.lease_keeper import STALL, LeaseKeeper
 from sk_agents.engine.run.recovery import Sweeper
-from sk_agents.engine.services import Services
+from sk_agents.engine.services import PAUSES, Services, patiently
 from sk_agents.engine.threads import retention
 from sk_agents.engine.threads.known import KnownThreads
 from sk_agents.engine.threads.retention import RetentionKeeper, RetentionRules
+from sk_agents.exceptions import StoreBusy
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.signals.local import LocalSignals
 from sk_agents.testing import ScriptedModel, SettableClock
@@ -110,6 +111,23 @@ def test_driven_runs_are_looked_at_once_in_a_period() -> None:
 
     in_virtual_time(story())
     assert store.pauses == pytest.approx([drivers.PERIOD_SECONDS] * (TIMES - 1))
+
+
+def test_what_the_store_does_not_take_is_tried_after_growing_pauses_and_then_evenly() -> None:
+    tried: list[float] = []
+    pauses = [*PAUSES, PAUSES[-1], PAUSES[-1]]
+
+    async def work() -> str:
+        tried.append(asyncio.get_running_loop().time())
+        if len(tried) <= len(pauses):
+            raise StoreBusy
+        return "done"
+
+    async def story() -> None:
+        assert await patiently(work) == "done"
+
+    in_virtual_time(story())
+    assert [later - before for before, later in pairwise(tried)] == pytest.approx(pauses)
 
 
 def test_old_threads_are_looked_for_some_times_in_a_period() -> None:

@@ -134,6 +134,15 @@ async def test_no_after_a_yes_replaces_it(tmp_path: Path) -> None:
         assert talk.tools.started == []
 
 
+async def test_no_after_a_yes_may_be_repeated_with_its_own_key(tmp_path: Path) -> None:
+    async with talking(tmp_path, **reviewed()) as talk:
+        approval_id = await waiting(talk)
+        assert await vote(talk, approval_id, "bob", idempotency_key="yes")
+        for is_first in (True, False):
+            no = await vote(talk, approval_id, "bob", approved=False, idempotency_key="no")
+            assert no is is_first
+
+
 async def test_withdrawn_vote_does_not_count(tmp_path: Path) -> None:
     async with talking(tmp_path, **reviewed()) as talk:
         approval_id = await waiting(talk)
@@ -327,6 +336,16 @@ async def test_vote_of_the_group_it_was_escalated_to_completes_the_others(tmp_pa
         await vote(talk, approval_id, "cat", memberships=frozenset({"group:board"}))
         await talk.ended("r1")
         assert len(talk.tools.started) == 1
+
+
+@pytest.mark.parametrize(("review", "missing"), [(TWO, 2), (Review(lifetime=60.0), 0)])
+async def test_votes_are_missing_only_where_others_decide(
+    tmp_path: Path, review: Review, missing: int
+) -> None:
+    async with talking(tmp_path, **reviewed(review)) as talk:
+        await waiting(talk)
+        state = await talk.until(lambda state: bool(state.run("r1").pending_approvals))
+        assert [one.missing for one in state.run("r1").pending_approvals] == [missing]
 
 
 async def test_requester_who_does_not_answer_in_time_loses_the_decision_to_a_group(

@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from sk_agents.engine.events import ApprovalRequested
-from sk_agents.engine.models import Effect, RunStatus
+from sk_agents.engine.models import Effect, RunStatus, ToolCall
 from sk_agents.engine.turns import ToolContext
+from sk_agents.persistence.memory.store import MemoryStore
 from tests.chaos.tampering import opened
-from tests.engine.fake_tools import FakeTools, tool
+from tests.engine import builders as b
+from tests.engine.fake_tools import SEND, FakeTools, tool
 from tests.engine.kit import SEND_X, THREAD, Setup, is_asked_anew, talking, waiting
+from tests.engine.test_engine_orphans import SENT, leave
 
 
 async def test_edit_of_a_tool_that_changed_since_it_was_shown_is_asked_anew(tmp_path: Path) -> None:
@@ -59,3 +62,20 @@ async def test_answer_to_another_kind_of_question_is_no_yes_to_the_call(
         await talk.decide(approval_id, **said)
         await talk.until(is_asked_anew(approval_id))
         assert talk.tools.started == []
+
+
+class Previewing(FakeTools):
+    """Of which each call has a preview."""
+
+    async def preview(self, call: ToolCall, context: ToolContext) -> str | None:
+        return "what it would do"
+
+
+async def test_question_whether_a_call_has_taken_effect_shows_no_preview_of_it() -> None:
+    store = MemoryStore()
+    await leave(store, b.started(), SENT, b.tool_started())
+    async with talking(store, tools=Previewing(SEND)) as talk:
+        state = await talk.until(lambda state: bool(state.run("r1").pending_approvals))
+        (approval,) = state.run("r1").pending_approvals
+        assert approval.request.kind == "outcome_unknown"
+        assert approval.request.shown == {"tool_name": "Mail-send", "arguments": {}}

@@ -135,3 +135,19 @@ async def test_instance_looks_at_a_thread_at_once_when_it_is_told_of_a_commit() 
         signals.notified_elsewhere(THREAD)
         assert (await here.ended("r1")).status is RunStatus.CANCELLED
         assert here.engine.parts.drivers.is_driven("u")
+
+
+async def test_reader_who_waits_sees_the_text_of_a_run_that_is_driven_at_last() -> None:
+    """Its start was stored and not answered; nothing is stored when its driver begins."""
+    gate = asyncio.Event()
+    store = TroubledStore()
+    async with talking(store, script=[[gate, *held()]], lease_ttl=LEASE) as talk:
+        await talk.sweep()
+        store.after_commit = [StoreUnavailable()]
+        with pytest.raises(StoreUnavailable):
+            await talk.say()
+        reading = asyncio.ensure_future(seen(talk, "Once"))
+        await idle()
+        await talk.sweep()
+        gate.set()
+        await reading

@@ -15,7 +15,7 @@ from sk_agents.engine.log.state import fold
 from sk_agents.engine.models import Effect, RunStatus
 from sk_agents.engine.run.context_window import summary
 from sk_agents.engine.run.lifecycle import MAX_STEERING
-from sk_agents.engine.turns import TextDelta
+from sk_agents.engine.turns import ReasoningState, TextDelta
 from sk_agents.exceptions import (
     AlreadyTerminal,
     InvalidInput,
@@ -176,6 +176,27 @@ async def test_several_messages_keep_their_order_and_their_places(tmp_path: Path
         assert texts(talk.prompts[1])[-2:] == [("user", "one"), ("user", "two")]
         assert texts(talk.prompts[2])[: len(talk.prompts[1])] == texts(talk.prompts[1])
         assert texts(talk.prompts[2])[-1][0] == "tool"
+
+
+async def test_messages_to_a_run_whose_model_thought_are_all_in_later_prompts(
+    tmp_path: Path,
+) -> None:
+    """Its rounds are told again without the thoughts, and with all that was said."""
+    gate = Gate()
+    tools = FakeTools(tool("Files-look", gate))
+    *asked, end = calls(("Files-look", {}))
+    thinking: Turn = [*asked, ReasoningState({"thought": "hm"}), end]
+    script = [thinking, says("ok"), says("again")]
+    async with talking(tmp_path, script=script, tools=tools) as talk:
+        await talk.say()
+        await gate.wait()
+        for text in ("one", "two"):
+            await steer(talk, text)
+        gate.open.set()
+        await talk.ended("r1")
+        await talk.ask("thanks")
+        said_by_user = [text for role, text in texts(talk.prompts[2]) if role == "user"]
+        assert said_by_user == ["hello", "one", "two", "thanks"]
 
 
 async def test_same_request_again_leaves_one_message(tmp_path: Path) -> None:

@@ -441,6 +441,41 @@ async def test_thread_made_while_it_was_looked_for_is_not_taken_for_deleted() ->
         assert not any(isinstance(event, ModelRestarted) for event in await talk.log())
 
 
+class HeldHead(MemoryStore):
+    """Holds back what it has read of a thread, once it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holds = False
+        self.has_looked, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def thread(self, thread_id: str) -> Thread:
+        head = await super().thread(thread_id)
+        if self.holds:
+            self.holds = False
+            self.has_looked.set()
+            await self.may_answer.wait()
+        return head
+
+
+async def test_thread_made_again_while_the_deleted_one_was_read_stays_known() -> None:
+    store, asked = HeldHead(), asyncio.Event()
+    async with talking(store, script=[says("first"), [asked, *says("second")]]) as talk:
+        await talk.ask()
+        await talk.parked()
+        store.holds = True
+        looking = asyncio.ensure_future(talk.engine.thread(THREAD, USER))
+        await store.has_looked.wait()
+        await talk.engine.delete(THREAD, USER)
+        await talk.say()
+        made = await talk.engine.thread(THREAD, USER)
+        store.may_answer.set()
+        assert await looking is made
+        assert not made.is_deleted
+        asked.set()
+        assert (await talk.ended("r2")).status is RunStatus.COMPLETED
+
+
 class LateEnd(MemoryStore):
     """Stores the first end of a run at once, and says so late."""
 

@@ -12,11 +12,12 @@ from sk_agents.engine.log.commits import Release
 from sk_agents.engine.log.state import ThreadState
 from sk_agents.engine.models import Thread
 from sk_agents.engine.run.conversation import Transcript
-from sk_agents.engine.threads.known import KnownThreads
+from sk_agents.engine.threads.known import KnownThread, KnownThreads
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing.commits import append_owned, start_run
 from sk_agents.testing.predictable import SettableClock
 from sk_agents.testing.scripted_model import says
+from tests.engine.heads import HELD
 from tests.engine.kit import THREAD, USER, Talk, talking
 from tests.requirements import requirement
 
@@ -157,3 +158,15 @@ def followed_afresh(state: ThreadState) -> Transcript:
     transcript = Transcript()
     transcript.follow(state)
     return transcript
+
+
+def test_thread_that_is_kept_under_the_id_of_a_deleted_one_takes_its_place() -> None:
+    threads = KnownThreads(MemoryStore())
+    first, again = KnownThread(HELD), KnownThread(HELD._replace(incarnation="another"))
+    told: list[bool] = []
+    first.listeners.append(lambda events: told.append(first.is_deleted))
+    threads.keep(first)
+    threads.keep(again)
+    assert (told, again.is_deleted) == ([True], False)
+    assert threads.known(HELD.thread_id) is again
+    assert threads.total_bytes == again.weight

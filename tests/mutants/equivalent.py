@@ -38,6 +38,19 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(owner is not None and active is not None)",
     ),
     Equivalent(
+        "engine.log.commits",
+        "continue",
+        "drop statement",
+        SHORTCUT,
+    ),
+    Equivalent(
+        "engine.run.recovery",
+        "if not known.head.runnable or known.head.epoch != head.epoch:",
+        "drop operand",
+        "what another instance has claimed since cannot be claimed",
+        "(not known.head.runnable)",
+    ),
+    Equivalent(
         "engine.log.state",
         "if self.calls and self.phase is RunStatus.RUNNING and not self.is_stopping:",
         "drop operand",
@@ -50,6 +63,24 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "shift constant",
         "the decisions of one request are of one caller",
         "(-1)",
+    ),
+    Equivalent(
+        "engine.calls.decisions",
+        "if vote is not None and vote.idempotency_key == command.idempotency_key:",
+        "drop operand",
+        "a voter's decision has the key of the vote that it was made with",
+        "(vote is not None)",
+    ),
+    *(
+        Equivalent(
+            "engine.calls.decisions",
+            "if first.edited_arguments is None or edited is None or first.edited_arguments == "
+            "edited:",
+            "drop operand",
+            "it is only asked where both are edited or neither is",
+            f"({operand} is None or first.edited_arguments == edited)",
+        )
+        for operand in ("edited", "first.edited_arguments")
     ),
     Equivalent(
         "engine.run.lifecycle",
@@ -124,6 +155,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "return 2 * size < context.budget - SHORTEST",
         "shift boundary",
         SHORTCUT,
+    ),
+    Equivalent(
+        "engine.run.context_window",
+        "said = run.user_message or next(run_messages(run))",
+        "drop operand",
+        SHORTCUT,
+        "(next(run_messages(run)))",
     ),
     *(
         Equivalent(
@@ -446,6 +484,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "persistence.file.log",
+        "while known.size < stamp[1] and self._take_in_line(known, stream):",
+        "drop operand",
+        "what was appended since is read now, and not by the next look",
+        "(self._take_in_line(known, stream))",
+    ),
+    Equivalent(
+        "persistence.file.log",
         "return self.stamp[0] if self.stamp else 0",
         "shift constant",
         "no log has one of these inodes",
@@ -482,6 +527,12 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "shift constant",
         "no event has the number 0",
         "(0)",
+    ),
+    Equivalent(
+        "persistence.sqlite.store",
+        "for (_, future), result in zip(waiting, results, strict=True):",
+        "flip truth",
+        "there are as many results as steps",
     ),
     Equivalent(
         "persistence.sqlite.store",

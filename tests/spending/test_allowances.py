@@ -52,6 +52,17 @@ async def test_a_block_is_given_out_without_the_store() -> None:
     assert store.asked == 2
 
 
+async def test_no_more_is_counted_than_what_is_missing_and_a_block_at_least() -> None:
+    clock = SettableClock()
+    store = MemoryStore(clock=clock)
+    requests = allowance(store, clock, most=2 * BLOCKS)
+    counted = []
+    for wanted in (1, 2, 6):
+        assert await requests.take("ann", wanted) == wanted
+        counted.append(sum((await store.sums("r\t")).values()))
+    assert counted == [2, 4, 9]
+
+
 async def test_limit_that_was_lowered_below_what_is_counted_lets_nothing_through() -> None:
     clock = SettableClock()
     store = MemoryStore(clock=clock)

@@ -244,6 +244,30 @@ async def test_run_goes_on_at_another_instance_with_what_its_log_says() -> None:
     assert await store.sums("budget\t") == {}
 
 
+async def test_store_is_asked_before_the_next_turn_once_it_has_refused_a_call() -> None:
+    store = AskedStore(clock=CLOCK)
+    one, other = instance(store, per_user(MOST)), instance(store, per_user(MOST))
+    await call(one)
+    await call(other, used=Usage(prompt_tokens=MOST))
+    asked = store.asked
+    await one.admit(ANN)
+    assert store.asked == asked, "little was spent when it was last asked, a moment ago"
+    with pytest.raises(BudgetExceeded):
+        await one.reserve(ANN, Usage(prompt_tokens=MOST // 2))
+    with pytest.raises(BudgetExceeded):
+        await one.admit(ANN)
+
+
+async def test_calls_at_once_have_something_set_aside_however_often_the_store_was_asked() -> None:
+    store = AskedStore(clock=CLOCK)
+    budget = instance(store, per_user(10 * MOST))
+    for _ in range(20):
+        begun = [await budget.reserve(ANN, ESTIMATE) for _ in range(20)]
+        for one in begun:
+            await budget.settle(one, ESTIMATE)
+    assert store.asked < 4 * 20
+
+
 async def test_longest_unseen_run_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is forgotten is still in its log; a run's calls under way are counted only here."""
     monkeypatch.setattr(budgets, "MAX_RUNS", 1)

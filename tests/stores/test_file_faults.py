@@ -20,11 +20,12 @@ from sk_agents.exceptions import (
     TealError,
     ThreadNotFound,
 )
+from sk_agents.persistence.encryption import EncryptingCodec, new_key, read_keys
 from sk_agents.persistence.file.lines import SECTOR
 from sk_agents.persistence.file.log import FileLog
 from sk_agents.persistence.file.store import FileStore
 from sk_agents.persistence.file.tree import FileTree
-from sk_agents.testing.commits import append, run_ended, start_run, thought
+from sk_agents.testing.commits import append, create, run_ended, run_started, start_run, thought
 from sk_agents.testing.predictable import SettableClock
 from tests.missing import lacks
 from tests.patience import seconds
@@ -139,6 +140,32 @@ async def test_line_cut_anywhere_was_never_written(root: Path, store: FileStore)
         cut = FileLog(FileTree(root), "t", ("chats", "t"))
         cut.refresh()
         assert cut.known.next_seq == 2
+
+
+async def test_what_is_kept_of_a_log_is_counted_as_more_with_each_commit_and_entry(
+    root: Path, store: FileStore
+) -> None:
+    head = (await store.commit(create("t"))).thread
+    log = FileLog(FileTree(root), "t", ("chats", "t"))
+    sizes = []
+    for event in (None, thought("a commit"), run_started()):
+        if event is not None:
+            head = (await store.commit(append(head, event))).thread
+        log.refresh()
+        sizes.append(log.memory)
+    assert 0 < sizes[1] - sizes[0] < sizes[2] - sizes[1]
+
+
+async def test_torn_line_of_an_encrypted_log_is_left_as_one_in_plain_text(root: Path) -> None:
+    codec = EncryptingCodec(read_keys(new_key(), "test"))
+    async with FileStore(root, single_user=ANN, codec=codec) as store:
+        head = (await store.commit(start_run("t"))).thread
+        await store.commit(append(head, thought("torn")))
+    os.truncate(log_of(root), log_of(root).stat().st_size - 7)
+    log_of(root).with_name("chat.json").unlink()
+    async with FileStore(root, single_user=ANN, codec=codec) as store:
+        assert (await store.thread("t")).next_seq == 2
+        assert [event.seq for event in await store.events_after("t", 0)] == [1]
 
 
 async def test_next_writer_cuts_a_torn_line_and_readers_leave_it(

@@ -104,6 +104,14 @@ async def test_nothing_is_read_where_no_event_is_asked_for(store: FileStore) -> 
     assert await store.events_after("t", 0, 0) == []
 
 
+async def test_no_more_is_read_than_has_room_beside_the_first_event(store: FileStore) -> None:
+    await store.commit(create_as("t", "one"))
+    for text in ("a", "b", "c"):
+        await store.commit(append(await store.thread("t"), thought(text)))
+    found = [await store.events_after("t", seq, max_bytes=1) for seq in range(4)]
+    assert [[event.seq for event in events] for events in found] == [[1], [2], [3], []]
+
+
 async def test_store_that_is_not_open_says_so(root: Path) -> None:
     store = FileStore(root)
     with pytest.raises(StoreUnavailable):

@@ -199,3 +199,16 @@ async def test_step_of_a_run_writes_the_pages_of_its_head_and_its_record_alone(
             ((_, frames, _),) = other.execute("PRAGMA wal_checkpoint")
     # Head, record, and the index of the records' places.
     assert frames == 3
+
+
+async def test_record_that_is_missing_between_others_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "teal.sqlite"
+    async with SqliteStore(path) as store:
+        head = (await store.commit(start_run("t"))).thread
+        for text in ("a", "b"):
+            head = (await store.commit(append(head, thought(text)))).thread
+        with closing(apsw.Connection(str(path))) as database:
+            database.execute(f"DELETE FROM record WHERE {OF_THREAD} AND place & 65535 = 2", ("t",))
+        with pytest.raises(StateCorrupt) as damage:
+            await store.events_after("t", 0)
+        assert damage.value.attributes["seq"] == 2
