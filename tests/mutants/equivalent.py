@@ -511,7 +511,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "persistence.sqlite.group_writer",
         "self._connection.set_busy_timeout(0)",
         "shift constant",
-        "the loop would wait a millisecond for a lock before a thread does",
+        "each try to get the lock would wait a millisecond for it",
         "(1)",
     ),
     Equivalent(

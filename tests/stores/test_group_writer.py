@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 from sk_agents.exceptions import (
     CommitOutcomeUnknown,
     SequenceConflict,
+    StoreBusy,
     StoreError,
     StoreUnavailable,
 )
+from sk_agents.persistence.sqlite import group_writer
 from sk_agents.persistence.sqlite.database import SqliteFiles
 from sk_agents.persistence.sqlite.group_writer import CHECKPOINT_FRAMES, GroupWriter
 from tests.patience import seconds
@@ -141,17 +144,37 @@ async def test_jobs_that_wait_while_a_sync_fails_are_refused_too(kept: Kept) -> 
     assert kept.names == []
 
 
-async def test_lock_of_another_process_is_waited_for(kept: Kept, tmp_path: Path) -> None:
-    other = apsw.Connection(str(tmp_path / "kept.sqlite"))
-    other.execute("BEGIN IMMEDIATE")
-    waiting = kept.writer.run(keep("a"))
+@pytest.fixture
+def other(kept: Kept, tmp_path: Path) -> Iterator[apsw.Connection]:
+    """It holds the lock, as another process may."""
+    with closing(apsw.Connection(str(tmp_path / "kept.sqlite"))) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield other
+
+
+async def test_what_comes_while_a_lock_is_waited_for_shares_the_transaction(
+    kept: Kept, other: apsw.Connection
+) -> None:
+    first = kept.writer.run(keep("a"))
     for _ in range(20):
         await asyncio.sleep(0)
-    assert not waiting.done()
+    assert not first.done()
+    second = kept.writer.run(keep("b"))
     other.execute("COMMIT")
     async with asyncio.timeout(seconds(5)):
-        assert await waiting == "a"
-    other.close()
+        assert [await first, await second] == ["a", "b"]
+    assert kept.writer.groups == 1
+
+
+async def test_all_who_wait_for_a_lock_are_refused_after_one_wait(
+    kept: Kept, other: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_writer, "BUSY_SECONDS", 0.05)
+    outcomes = await kept.all(*map(keep, "abc"))
+    assert [type(outcome) for outcome in outcomes] == 3 * [StoreBusy]
+    other.execute("COMMIT")
+    assert await kept.all(keep("d")) == ["d"]
+    assert (kept.names, kept.writer.groups) == (["d"], 1)
 
 
 async def test_wal_that_was_begun_again_is_emptied_at_its_usual_length(kept: Kept) -> None:

@@ -204,7 +204,7 @@ def test_a_full_disk_refuses_the_commit_and_keeps_the_others(tmp_path: Path) -> 
 async def test_a_lock_of_another_process_ends_in_store_busy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_writer, "BUSY_MS", 50)
+    monkeypatch.setattr(group_writer, "BUSY_SECONDS", 0.05)
     path = tmp_path / "teal.sqlite"
     async with SqliteStore(path) as store:
         with locked_by_another_process(path):
