@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -282,3 +283,15 @@ async def test_a_client_that_accepts_no_stream_is_told_so_and_nothing_runs(tmp_p
         assert head.status_code == 405
         assert (await served.client.head("/chats/c/interactions")).status_code == 405
         assert len((await served.get("/chats/c"))["interactions"]) == 1
+
+
+async def test_the_id_of_an_interaction_begins_with_its_millisecond(tmp_path: Path) -> None:
+    """So that an index of them grows at one end."""
+    async with serving(tmp_path, [says("x"), says("y")]) as served:
+        before = int(time.time() * 1000)
+        ids = [id_of(await served.say()) for _ in range(2)]
+        after = int(time.time() * 1000)
+    assert all(re.fullmatch("int_[0-9a-f]{32}", interaction_id) for interaction_id in ids)
+    moments = [int(interaction_id[4:16], 16) for interaction_id in ids]
+    assert before <= moments[0] <= moments[1] <= after
+    assert len({interaction_id[16:] for interaction_id in ids}) == 2
