@@ -83,13 +83,47 @@ class MessageCases:
             here.notify("x" * 100_000)  # no message is large enough for this one
             got: list[str] = []
             there.listen(got.append)
+            messages: list[str] = []
+            each[1].receive(MessageSignals.KIND, lambda _, text: messages.append(text))
             async with there.subscribe(names[-1]) as last:
                 for name in names:
                     here.notify(name)
-                await asyncio.sleep(0)
-                assert len(each[0].queued) <= 6
                 assert await last.wait(BOUND)
             assert got == names
+            assert len(messages) <= 6
+
+    async def test_notifications_until_the_next_sending_share_a_message(
+        self, make_messages: MakeMessages
+    ) -> None:
+        """Also of several steps of the event loop; a thread that changes twice is in it once."""
+        async with members(make_messages, 2) as each:
+            here, there = [MessageSignals(messages) for messages in each]
+            messages: list[str] = []
+            each[1].receive(MessageSignals.KIND, lambda _, text: messages.append(text))
+            async with there.subscribe("first") as first, there.subscribe("last") as last:
+                here.notify("first")
+                assert await first.wait(BOUND)
+                for number in range(10):
+                    here.notify(f"t{number}")
+                    here.notify("twice")
+                    await asyncio.sleep(0)
+                here.notify("last")
+                assert await last.wait(BOUND)
+            told = "\n".join(messages).split("\n")
+            assert set(told) == {"first", "last", "twice", *(f"t{n}" for n in range(10))}
+            assert told.count("twice") <= len(messages) < 10
+
+    async def test_thread_whose_id_fits_into_no_message_keeps_nothing_else_from_being_sent(
+        self, make_messages: MakeMessages
+    ) -> None:
+        async with members(make_messages, 2) as each:
+            here, there = [MessageSignals(messages) for messages in each]
+            async with there.subscribe("t") as far:
+                here.notify("x" * 100_000)
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                here.notify("t")
+                assert await far.wait(BOUND)
 
     async def test_message_reaches_the_one_it_is_for_or_all_others(
         self, make_messages: MakeMessages

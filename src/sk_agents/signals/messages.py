@@ -14,7 +14,7 @@ import asyncio
 import logging
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Self
 
@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 # More than this waits for a server that does not answer: it is dropped.
 MAX_QUEUED = 1_000
+MAX_LINES = 20_000
 # How long the way of a probe may take.
 PROBE_WAIT = 5.0
 RETRY_SECONDS = (1.0, 30.0)
@@ -46,6 +47,7 @@ class Messages(ABC):
         self.address = secrets.token_hex(8)
         self.is_heard = False
         self.queued: list[tuple[str, str]] = []
+        self._lines: dict[str, dict[str, None]] = {}
         self._channel = channel
         self._probe_seconds = probe_seconds
         self._receivers: dict[str, list[Receiver]] = {}
@@ -82,6 +84,14 @@ class Messages(ABC):
             self.queued.append((channel, f"{kind}{self.address} {text}"))
             self._has_queued.set()
 
+    def send_line(self, kind: str, line: str) -> None:
+        """To all others, once, with all lines of this kind until the next sending in as few
+        messages as they fit into. Never blocks, never fails."""
+        lines = self._lines.setdefault(kind, {})
+        if len(lines) < MAX_LINES:
+            lines[line] = None
+            self._has_queued.set()
+
     @abstractmethod
     async def _send_repeatedly(self) -> None:
         """Send what is queued, until it is cancelled."""
@@ -92,10 +102,19 @@ class Messages(ABC):
 
     async def _next_sending(self) -> list[tuple[str, str]]:
         """What is queued by now, as soon as there is something."""
-        await self._has_queued.wait()
-        self._has_queued.clear()
-        sent, self.queued = self.queued, []
-        return sent
+        while True:
+            await self._has_queued.wait()
+            self._queue_lines()
+            self._has_queued.clear()
+            sent, self.queued = self.queued, []
+            if sent:
+                return sent
+
+    def _queue_lines(self) -> None:
+        lines, self._lines = self._lines, {}
+        for kind, of_kind in lines.items():
+            for text in _together(of_kind, self.payload_bytes):
+                self.send(kind, text)
 
     def _send_probe(self) -> None:
         self._probe = secrets.token_hex(8)
@@ -135,38 +154,18 @@ class MessageSignals:
     def __init__(self, messages: Messages) -> None:
         self._messages = messages
         self._local = LocalSignals()
-        self._changed: dict[str, None] = {}
         messages.receive(self.KIND, self._received)
 
     def notify(self, thread_id: str, *, local: bool = False) -> None:
         self._local.notify(thread_id)
-        if local:
-            return
-        if not self._changed:
-            asyncio.get_running_loop().call_soon(self._send)
-        self._changed[thread_id] = None
+        if not local:
+            self._messages.send_line(self.KIND, thread_id)
 
     def subscribe(self, thread_id: str) -> LocalSubscription:
         return self._local.subscribe(thread_id)
 
     def listen(self, listener: Callable[[str], None]) -> None:
         self._local.listen(listener)
-
-    def _send(self) -> None:
-        """The ids of one step of the event loop, in as few messages as they fit into."""
-        changed, self._changed = self._changed, {}
-        together: list[str] = []
-        room = self._messages.payload_bytes
-        for thread_id in changed:
-            size = len(thread_id.encode()) + 1
-            if size > room and together:
-                self._messages.send(self.KIND, "\n".join(together))
-                together, room = [], self._messages.payload_bytes
-            if size <= room:
-                together.append(thread_id)
-                room -= size
-        if together:
-            self._messages.send(self.KIND, "\n".join(together))
 
     def _received(self, _sender: str, text: str) -> None:
         for thread_id in text.split("\n"):
@@ -188,3 +187,19 @@ class MessagePeers:
 
     def receive(self, receiver: Callable[[str, bytes], None]) -> None:
         self._messages.receive(self.KIND, lambda sender, text: receiver(sender, text.encode()))
+
+
+def _together(lines: Iterable[str], most_bytes: int) -> Iterator[str]:
+    """A line that is too long for any message is left out."""
+    together: list[str] = []
+    room = most_bytes
+    for line in lines:
+        size = len(line.encode()) + 1
+        if size > room and together:
+            yield "\n".join(together)
+            together, room = [], most_bytes
+        if size <= room:
+            together.append(line)
+            room -= size
+    if together:
+        yield "\n".join(together)
