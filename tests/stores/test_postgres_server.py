@@ -459,6 +459,24 @@ async def test_silent_database_stops_neither_renewals_nor_reads_for_long(
         assert (await store.thread("t")).thread_id == "t"
 
 
+async def test_network_that_swallows_everything_keeps_no_read_for_longer_than_its_bound(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what would cancel the statement."""
+    monkeypatch.setattr(connections, "STATEMENT_SECONDS", 0.1)
+    monkeypatch.setattr(connections, "CANCEL_SECONDS", 0.1)
+    async with proxied(f"{database}&connect_timeout=2") as (proxy, url):
+        async with PostgresStore(url) as store:
+            await store.commit(start_run("t"))
+            assert (await store.thread("t")).thread_id == "t"
+            proxy.black_hole()
+            async with asyncio.timeout(seconds(8)):
+                with pytest.raises(StoreUnavailable):
+                    await store.thread("t")
+            proxy.heal()
+            assert (await store.thread("t")).thread_id == "t"
+
+
 async def test_store_is_unavailable_while_its_server_is_away_and_recovers_by_itself(
     own_server: PostgresServer,
 ) -> None:

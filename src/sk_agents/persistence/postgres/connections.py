@@ -8,8 +8,8 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
@@ -32,8 +32,9 @@ Rows = list[tuple[Any, ...]]
 READERS = 8
 # How long a read waits for one of them to be free.
 BUSY_SECONDS = 5.0
-# How long a statement may take; a connection that is silent for longer is given up.
-STATEMENT_SECONDS = 15.0
+# How long a statement may take until it is cancelled, and then until the connection is given up.
+STATEMENT_SECONDS = 13.0
+CANCEL_SECONDS = 2.0
 RENEWAL_SECONDS = 4.0
 
 
@@ -48,16 +49,55 @@ async def fetch(
     connection: AsyncConnection, statement: LiteralString, values: Mapping[str, Any]
 ) -> Rows:
     """All rows of a statement. Raises psycopg.Error; the connection is closed if it is silent."""
+    with _bounded(connection) as cancelling:
+        try:
+            async with connection.cursor(binary=True) as cursor:
+                await cursor.execute(statement, values)
+                rows = await cursor.fetchall() if cursor.description is not None else []
+        except asyncio.CancelledError:
+            await connection.close()
+            raise
+        except psycopg.Error as error:
+            if cancelling:
+                await connection.close()
+                raise psycopg.OperationalError("the database did not answer in time") from error
+            raise
+        if cancelling:
+            await connection.close()  # the next statement might be cancelled instead
+        return rows
+
+
+@contextmanager
+def _bounded(connection: AsyncConnection) -> Iterator[list[asyncio.Task[None]]]:
+    """Yields what is empty as long as the statement is not late.
+
+    Its task is not cancelled: psycopg would then wait up to ten seconds more for a silent server.
+    """
+    loop = asyncio.get_running_loop()
+    cancelling: list[asyncio.Task[None]] = []
+    timers = (
+        loop.call_later(
+            STATEMENT_SECONDS, lambda: cancelling.append(loop.create_task(_cancel(connection)))
+        ),
+        loop.call_later(STATEMENT_SECONDS + CANCEL_SECONDS, _hang_up, connection),
+    )
     try:
-        async with asyncio.timeout(STATEMENT_SECONDS), connection.cursor(binary=True) as cursor:
-            await cursor.execute(statement, values)
-            return await cursor.fetchall() if cursor.description is not None else []
-    except TimeoutError as error:
-        await connection.close()
-        raise psycopg.OperationalError("the database did not answer in time") from error
-    except asyncio.CancelledError:
-        await connection.close()
-        raise
+        yield cancelling
+    finally:
+        for timer in timers:
+            timer.cancel()
+        for task in cancelling:
+            task.cancel()
+
+
+async def _cancel(connection: AsyncConnection) -> None:
+    with suppress(psycopg.Error):
+        await connection.cancel_safe(timeout=CANCEL_SECONDS)
+
+
+def _hang_up(connection: AsyncConnection) -> None:
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as one:
+        _cut(one)
 
 
 class PostgresReaders:
