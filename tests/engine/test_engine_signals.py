@@ -141,7 +141,7 @@ async def test_reader_who_waits_sees_the_text_of_a_run_that_is_driven_at_last() 
     """Its start was stored and not answered; nothing is stored when its driver begins."""
     gate = asyncio.Event()
     store = TroubledStore()
-    async with talking(store, script=[[gate, *held()]], lease_ttl=LEASE) as talk:
+    async with talking(store, script=[[gate, *held()]], lease_ttl=UNSWEPT) as talk:
         await talk.sweep()
         store.after_commit = [StoreUnavailable()]
         with pytest.raises(StoreUnavailable):
