@@ -191,12 +191,12 @@ def _chunk(index: int, **function: str) -> dict[str, Any]:
 
 
 def cost(work: Callable[[int], object], size: int) -> float:
-    """CPU seconds for so much, the least of several tries."""
+    """CPU seconds of this thread for so much, the least of several tries."""
     tries = []
-    for _ in range(5):
-        began = time.process_time()
+    for _ in range(10):
+        began = time.thread_time()
         work(size)
-        tries.append(time.process_time() - began)
+        tries.append(time.thread_time() - began)
     return min(tries)
 
 
@@ -234,8 +234,9 @@ def folding(size: int) -> object:
 def test_eight_times_as_much_takes_about_eight_times_as_long(
     work: Callable[[int], object], size: int
 ) -> None:
-    """Twice that is allowed for; what grows with the square would take 64 times as long."""
-    assert cost(work, 8 * size) < 16 * cost(work, size)
+    """Four times that is allowed for, since caches have sizes; what grows with the square would
+    take 64 times as long."""
+    assert cost(work, 8 * size) < 32 * cost(work, size)
 
 
 async def test_others_get_their_turn_while_a_large_reply_is_handled(tmp_path: Path) -> None:
