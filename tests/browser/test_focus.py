@@ -112,6 +112,21 @@ async def test_arguments_that_cannot_be_edited_leave_the_way_back(
     tab.check()
 
 
+async def test_field_for_the_title_takes_the_room_there_is_in_a_narrow_window(
+    browser: Browser, shared_server: Server
+) -> None:
+    page = await browser.new_page(viewport={"width": 320, "height": 640})
+    tab = await Tab(page, shared_server.url).open()
+    await tab.say("What time is it?")
+    await tab.ended()
+    await page.get_by_label("Chat menu").click()
+    await tab.button("Rename").click()
+    field = await page.get_by_label("Title of the chat").bounding_box()
+    assert field is not None and field["width"] > 150
+    assert await page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    tab.check()
+
+
 async def test_title_is_sent_once_by_enter_and_not_at_all_by_escape(guest: Tab) -> None:
     await guest.say("What time is it?")
     await guest.ended()
