@@ -68,8 +68,13 @@ class Messages(ABC):
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        for task in self._tasks:
-            task.cancel()
+        """A client that is cancelled while its own time runs out reports the latter alone, and its
+        task goes on: then it is cancelled again."""
+        at_work = set(self._tasks)
+        while at_work:
+            for task in at_work:
+                task.cancel()
+            _, at_work = await asyncio.wait(at_work, timeout=0.5)
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def receive(self, kind: str, receiver: Receiver) -> None:
