@@ -1,5 +1,6 @@
 """What was changed in a store before its last checkpoint is found."""
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from sk_agents.audit.server_log import ServerLog
 from sk_agents.audit.verification import verify
 from sk_agents.engine.defaults import RandomIds
 from sk_agents.engine.log.chain import last_chain
-from sk_agents.engine.models import SERVER_LOG
+from sk_agents.engine.models import SERVER_LOG, Thread
+from sk_agents.engine.ports import StoredRecord
+from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing.commits import append, create, thought
 from tests.audit.stores import (
     SIGNER,
@@ -169,3 +172,27 @@ async def test_damage_to_the_server_s_own_log_is_found_with_its_place(tmp_path: 
         database.execute(damage, place)
     async with opened(url) as store:
         assert place in [(one.log, one.seq) for one in await found(store)]
+
+
+class DeletedMeanwhile(SqliteStore):
+    """`t2` is deleted, and this noted, once `t1` is looked at."""
+
+    log: ServerLog | None = None
+
+    async def whole_thread(self, thread_id: str) -> tuple[Thread, Sequence[StoredRecord]]:
+        if thread_id == "t1" and self.log is not None:
+            head = await self.thread("t2")
+            await self.log.deleting(head, who="ann", reason="asked for")
+            await self.delete("t2", next_seq=head.next_seq)
+        return await super().whole_thread(thread_id)
+
+
+async def test_thread_that_is_deleted_while_others_are_looked_at_is_not_missing(
+    tmp_path: Path,
+) -> None:
+    async with DeletedMeanwhile(tmp_path / "s") as store:
+        kept = await filled(store)
+        async with open_log(store) as log:
+            store.log = log
+            assert await found(store, kept) == []
+        assert "t2" not in await store.all_threads()

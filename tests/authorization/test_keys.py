@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from sk_agents.authorization.access_keys import KeysFile
+from sk_agents.authorization.access_keys import KeysFile, default_keys_file
 from sk_agents.authorization.key_authorizer import KeyAuthorizer
 from sk_agents.cli import app
 from sk_agents.config.settings import Settings
@@ -241,3 +241,8 @@ async def test_file_that_others_can_change_lets_no_key_in(path: Path, shared: st
 )
 def test_bad_usage_is_told(path: Path, words: tuple[str, ...], code: int) -> None:
     assert teal(*words).exit_code == code
+
+
+def test_keys_are_in_the_user_s_data_folder_unless_another_file_is_named(tmp_path: Path) -> None:
+    expected = tmp_path / "teal-agents" / "keys.json"
+    assert default_keys_file({"XDG_DATA_HOME": str(tmp_path)}) == expected

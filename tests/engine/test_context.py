@@ -33,6 +33,8 @@ from sk_agents.engine.run.conversation import (
 )
 from tests.engine.builders import finished, proposed, tool_started
 
+# More than what is kept of any output.
+KEPT = 4_000
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SMALL = ContextWindow(window=4_000, reserve=400)
 
@@ -367,6 +369,13 @@ def test_file_as_long_as_what_is_kept_of_a_longer_one_stays_whole() -> None:
     longer, exact = cut.parts
     assert "4000 characters are left out" in longer.content
     assert exact.content == files[1].content
+
+
+def test_output_is_cut_no_further_once_it_just_fits() -> None:
+    whole = [Message(role="tool", content="x" * 40_000, tool_call_id="1")]
+    halved = cut_to_fit(whole, ContextWindow(tokens(whole) - 1, reserve=0))
+    assert KEPT < len(halved[0].content) < len(whole[0].content)
+    assert cut_to_fit(whole, ContextWindow(tokens(halved), reserve=0)) == halved
 
 
 def test_messages_that_just_fit_are_not_cut() -> None:

@@ -20,8 +20,16 @@ from sk_agents.engine.log.commits import (
 )
 from sk_agents.engine.models import NewThread, RunStatus
 from sk_agents.engine.ports import Clock
+from sk_agents.engine.threads.catalog import RACES
 from sk_agents.engine.turns import Question, TextDelta, ToolContext
-from sk_agents.exceptions import StoreBroken, StoreUnavailable, TealError, ThreadNotFound
+from sk_agents.exceptions import (
+    Conflict,
+    SequenceConflict,
+    StoreBroken,
+    StoreUnavailable,
+    TealError,
+    ThreadNotFound,
+)
 from sk_agents.testing import SettableClock
 from sk_agents.testing.commits import new_commit
 from sk_agents.testing.scripted_model import Turn, calls, says
@@ -247,6 +255,22 @@ async def test_run_that_came_back_is_driven_although_its_last_driver_waits_for_a
         # Whether the tool has had its effect is not known to the new driver.
         await talk.until(lambda state: bool(state.run("r1").pending_approvals))
         gate.open.set()
+
+
+async def test_thread_whose_decision_the_store_refused_is_not_looked_for() -> None:
+    """A refused commit has taken no lease."""
+    store = TroubledStore()
+    async with talking(store, script=SEND_X, lease_ttl=LEASE) as talk:
+        await talk.sweep()
+        approval_id = await waiting(talk)
+        await talk.parked()
+        store.before_commit = [SequenceConflict() for _ in range(RACES)]
+        with pytest.raises(Conflict):
+            await talk.decide(approval_id)
+        assert store.before_commit == []
+        looks = store.looked.count(THREAD)
+        await talk.sweep()
+        assert store.looked.count(THREAD) == looks
 
 
 class HeadsFail(TroubledStore):

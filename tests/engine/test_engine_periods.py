@@ -1,7 +1,9 @@
 """How often an instance does by itself what nobody asks it to do, in virtual time."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Collection, Coroutine, Sequence
 from itertools import pairwise
 from random import Random
@@ -165,6 +167,17 @@ async def test_loop_that_ticks_keeps_its_leases_however_long_it_lives() -> None:
             assert await asyncio.to_thread(store.renewals.acquire, timeout=seconds(5))
             while store.renewals.acquire(blocking=False):
                 pass
+
+
+async def test_loop_ticks_no_more_for_leases_that_are_no_longer_kept() -> None:
+    """A timer that is left would keep its instance in memory."""
+    lease = LeaseKeeper(MemoryStore(), SettableClock(), "a", ttl=900.0)
+    async with lease:
+        assert lease.is_fresh
+    left = weakref.ref(lease)
+    del lease
+    gc.collect()
+    assert left() is None
 
 
 @pytest.mark.parametrize("pages", [1, 3])

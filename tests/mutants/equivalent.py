@@ -202,6 +202,20 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "each `advance` sets it, and it is read after one",
     ),
     Equivalent(
+        "engine.run.recovery",
+        "if is_given_back and head.thread_id in self._drivers.kept_headers:",
+        "drop operand",
+        "what is not given back stays so",
+        "(head.thread_id in self._drivers.kept_headers)",
+    ),
+    Equivalent(
+        "engine.run.driver",
+        "if not self._calls.running and self.run.pending_approvals:",
+        "drop operand",
+        "an open call that does not run and has no step waits for a person",
+        "(not self._calls.running)",
+    ),
+    Equivalent(
         "engine.run.driver",
         'raise AssertionError("the pauses have no end")',
         "drop raise",
@@ -380,6 +394,27 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         SHORTCUT,
     ),
     Equivalent(
+        "spending.allowances",
+        "while amount > 0:",
+        "shift constant",
+        "to count nothing changes nothing",
+        "(-1)",
+    ),
+    Equivalent(
+        "spending.budgets",
+        "counted = self._totals.get((spender.run_id, limit.unit), 0)",
+        "shift constant",
+        "a run has not used less than nothing",
+        "(-1)",
+    ),
+    Equivalent(
+        "spending.advances",
+        "if self.left >= 0:",
+        "shift constant",
+        "where just nothing is left, nothing is missing",
+        "(1)",
+    ),
+    Equivalent(
         "spending.limits",
         "if limit.most < known.most:",
         "shift boundary",
@@ -445,6 +480,18 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "persistence.encoding",
+        "head = self._HEAD.match(body) if len(body) > self.LONG else None",
+        "shift boundary",
+        "it only chooses the quicker way to read a record, which reads every record alike",
+    ),
+    Equivalent(
+        "persistence.encoding",
+        "or (not body.isascii() and body.find(_REPLACEMENT) >= 0)",
+        "shift boundary",
+        "a record begins with a brace",
+    ),
+    Equivalent(
+        "persistence.encoding",
         "if len(events) > LARGE_COMMIT:",
         "shift boundary",
         "the bytes are the same, in a thread or not",
@@ -500,6 +547,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "return 1000 + 200 * len(self.known.commits) + 600 * len(self.known.entries)",
         "shift constant",
         "an estimate: what is kept in memory is bounded to the same with a byte more or less",
+    ),
+    Equivalent(
+        "persistence.file.tree",
+        "pause = min(pause * 2, LONGEST_PAUSE_SECONDS)",
+        "shift constant",
+        "it only paces the looks at a lock",
+        "(1)",
     ),
     Equivalent(
         "persistence.file.tree",

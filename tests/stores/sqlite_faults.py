@@ -33,11 +33,12 @@ def note(thread_id: str, text: str = "hello") -> Commit:
 
 class FailingDisk(apsw.VFS):
     """A file system that counts its syncs and fails them on demand, all or those of files with a
-    name that ends so; the default while installed."""
+    name that ends so, and takes nothing while it `is_full`; the default while installed."""
 
     def __init__(self) -> None:
         self.fails = False
         self.fails_for: str | None = None
+        self.is_full = False
         self.syncs = 0
         super().__init__("failing-disk", base="unix", makedefault=True)
 
@@ -50,6 +51,11 @@ class _FailingFile(apsw.VFSFile):
         self._disk = disk
         self._name = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
         super().__init__("unix", name, flags)
+
+    def xWrite(self, data: bytes, offset: int) -> None:
+        if self._disk.is_full:
+            raise apsw.exception_for(apsw.SQLITE_FULL)
+        super().xWrite(data, offset)
 
     def xSync(self, flags: int) -> None:
         self._disk.syncs += 1

@@ -23,6 +23,7 @@ from sk_agents.exceptions import (
     SchemaTooNew,
     StateCorrupt,
     StoreBusy,
+    StoreFull,
     StoreUnavailable,
     ThreadNotFound,
 )
@@ -213,6 +214,20 @@ async def test_a_lock_of_another_process_ends_in_store_busy(
             with pytest.raises(ThreadNotFound):
                 await store.thread("t")
         await store.commit(note("t"))
+
+
+async def test_commit_that_a_full_disk_refuses_is_taken_once_there_is_room(tmp_path: Path) -> None:
+    with failing_disk() as disk:
+        async with SqliteStore(tmp_path / "teal.sqlite") as store:
+            disk.is_full = True
+            with pytest.raises(StoreFull):
+                await store.commit(note("t"))
+            with pytest.raises(StoreFull):
+                await store.ping()
+            disk.is_full = False
+            await store.ping()
+            await store.commit(note("t"))
+            assert (await store.thread("t")).metadata == {"title": "hello"}
 
 
 async def test_a_failed_sync_is_an_unknown_outcome_and_ends_writing(tmp_path: Path) -> None:
