@@ -260,7 +260,7 @@ async def test_run_that_came_back_is_driven_although_its_last_driver_waits_for_a
 async def test_thread_whose_decision_the_store_refused_is_not_looked_for() -> None:
     """A refused commit has taken no lease."""
     store = TroubledStore()
-    async with talking(store, script=SEND_X, lease_ttl=LEASE) as talk:
+    async with talking(store, script=SEND_X, lease_ttl=UNSWEPT) as talk:
         await talk.sweep()
         approval_id = await waiting(talk)
         await talk.parked()
