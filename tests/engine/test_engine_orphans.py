@@ -1,7 +1,8 @@
 """What an instance makes of threads that another one left: each goes on, ends, or is left alone."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -25,7 +26,7 @@ from sk_agents.testing.commits import new_commit
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine import builders as b
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool
-from tests.engine.kit import THREAD, UNSWEPT, USER, Setup, endings, still_clock, talking
+from tests.engine.kit import THREAD, UNSWEPT, USER, Setup, Talk, endings, still_clock, talking
 from tests.engine.troubled_store import TroubledStore
 from tests.patience import seconds
 
@@ -500,3 +501,44 @@ async def test_run_that_was_started_while_the_instance_closed_is_handed_over() -
         await talk.parked()
         assert (await store.thread(THREAD)).runnable
         assert talk.prompts == []
+
+
+@asynccontextmanager
+async def two_whose_leases_ran_out(
+    store: MemoryStore, clock: SettableClock, script: Sequence[Turn]
+) -> AsyncIterator[tuple[Talk, Talk]]:
+    """As after a store that was away for longer: neither has renewed them since."""
+    setups = [Setup(script, clock=clock, lease_ttl=UNSWEPT) for _ in range(2)]
+    async with talking(store, setups[0]) as a, talking(store, setups[1], owner="b") as other:
+        clock.advance(2 * UNSWEPT)
+        yield a, other
+
+
+async def test_orphan_is_not_taken_again_from_an_instance_whose_leases_had_run_out() -> None:
+    """A few such claims, one of the other, and it would be given up as lost."""
+    clock, gate = SettableClock(), asyncio.Event()
+    store = MemoryStore(clock=clock)
+    await leave(store, b.started())
+    script: list[Turn] = [[gate, *says("done")]]
+    async with two_whose_leases_ran_out(store, clock, script) as (first, second):
+        await first.sweep()
+        await second.sweep()
+        head = await store.thread(THREAD)
+        assert (head.owner, head.recoveries) == ("a", 1)
+        gate.set()
+        assert (await first.ended("r1")).status is RunStatus.COMPLETED
+
+
+async def test_run_is_not_taken_from_an_instance_that_begins_it_when_its_leases_have_run_out() -> (
+    None
+):
+    clock, gate = SettableClock(), asyncio.Event()
+    store = MemoryStore(clock=clock)
+    script: list[Turn] = [[gate, *says("done")]]
+    async with two_whose_leases_ran_out(store, clock, script) as (first, second):
+        await first.say()
+        await second.sweep()
+        assert (await store.thread(THREAD)).recoveries == 0
+        gate.set()
+        run = await first.ended("r1")
+        assert run.status is RunStatus.COMPLETED and run.attempts is None

@@ -45,7 +45,7 @@ async def test_run_that_moves_on_each_time_survives_any_number_of_lost_owners(
             await (b, a)[number % 2].sweep()
             await asked(a.model, 3 + 2 * number)
         clock.advance(2 * UNSWEPT)
-        await a.sweep()
+        await (b, a)[LOSSES % 2].sweep()
         assert (await b.ended("r1")).status is RunStatus.COMPLETED
 
 

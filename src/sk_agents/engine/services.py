@@ -185,6 +185,8 @@ class Services:
 
     async def send(self, commit: Commit) -> Committed:
         """Send it until its outcome is known, or the sender gives up."""
+        if isinstance(commit.lease, Claim | ClaimIfFree):
+            await self._keep_leases_alive()
         try:
             failpoint("committing")
             try:
@@ -221,12 +223,19 @@ class Services:
         head = await self.store.thread(known.head.thread_id)
         return (head.epoch, head.incarnation) == (epoch, known.incarnation)
 
+    async def _keep_leases_alive(self) -> None:
+        """Before one is claimed. All have run out after the store was away, or this process asleep:
+        others would take the run from us at once, and after a few times give it up as lost."""
+        if not self.lease.is_fresh:
+            await self.lease.freshen()
+
     async def claim(self, known: KnownThread) -> Thread:
         """Take over an orphan.
 
         Raises:
             LeaseHeld, ThreadNotFound, StoreError: as `Store.claim`.
         """
+        await self._keep_leases_alive()
         try:
             head = await self.store.claim(known.head.thread_id, self.owner)
             if head.incarnation != known.incarnation:
