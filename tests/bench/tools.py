@@ -3,9 +3,7 @@
 The proxy syncs what was said, the calls before they run, and their results with the answer: a tool
 that must not run twice needs no less. Ours syncs the results once more, before the model gets them.
 
-How long a turn takes is measured with one conversation, and has a bar. What it costs with many at
-once is shown and judges nothing: the proxy checks no arguments, asks no policy and numbers no
-events.
+How long a turn takes is measured with one conversation, what it costs with many at once.
 """
 
 from __future__ import annotations
@@ -88,21 +86,17 @@ def measure(conversations: int = 64, turns: int = 20, repetitions: int = 5) -> R
                 lines.append(
                     f"  {count} calls   limit {limit}   ours {ours}, {commits[count]:.2f} commits"
                 )
-    for count, pairs in found.items():
-        share = statistics.median(ours.cpu / limit.cpu for limit, ours in pairs)
-        lines.append(
-            f"  CPU of a turn with {count} of them with many at once, ours / limit: {share:.2f}"
-        )
     return Report(
         f"Turns with tools beside the limit, {conversations} conversations",
         lines,
         [
             Ratio(
-                f"time of a turn with {count} of them, ours / limit",
-                statistics.median(ours.alone / limit.alone for limit, ours in pairs),
+                f"{words} a turn with {count} of them, ours / limit",
+                statistics.median(getattr(ours, of) / getattr(limit, of) for limit, ours in pairs),
                 BARS[count],
                 at_least=False,
             )
+            for of, words in (("alone", "time of"), ("cpu", "CPU of"))
             for count, pairs in found.items()
         ],
     )
