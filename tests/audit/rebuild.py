@@ -49,7 +49,7 @@ def _wrong_call(
     if whats.count("intent") != 1 or whats[0] != "intent":
         yield f"{call} does not begin with one intent: {whats}"
     allowed: set[str] = set()
-    is_running = False
+    is_running = has_begun = False
     for entry in entries:
         match entry["what"]:
             case "decision" if entry["outcome"] == "approved":
@@ -59,10 +59,11 @@ def _wrong_call(
             case "start":
                 if entry["digest"] not in allowed:
                     yield f"{call} began without a decision about these arguments: {whats}"
-                is_running = True
+                is_running = has_begun = True
             case "end":
-                if not is_running and entry["details"]["ran"]:
-                    yield f"{call} ended and never began: {whats}"
+                # One whose outcome is unknown ends by what a person says about it.
+                if entry["details"]["ran"] != has_begun:
+                    yield f"{call} ended and never began, or the other way round: {whats}"
                 is_running = False
             case "unknown":
                 is_running = False

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sk_agents.audit.table_watch import TableWatch
 from sk_agents.audit.verification import verify
 from sk_agents.authorization.access_keys import KeysFile
@@ -158,3 +160,26 @@ async def test_rejected_call_has_a_decision_and_an_end_and_no_start(tmp_path: Pa
         assert entries[2]["outcome"] == "rejected"
         assert (entries[3]["outcome"], entries[3]["details"]["ran"]) == ("refused", False)
         assert list(wrong_audit(entries, [])) == []
+
+
+@pytest.mark.parametrize(
+    ("choice", "outcome", "starts"), [("done", "ok", 1), ("give_up", "error", 1), ("retry", "ok", 2)]
+)
+async def test_call_whose_outcome_is_unknown_ends_by_what_a_person_says(
+    tmp_path: Path, choice: str, outcome: str, starts: int
+) -> None:
+    slow = calls(("Mail-post", {"to": "ada"}))
+    allow = {"rules": [{"tool": "Mail-post", "then": "allow"}]}
+    async with serving(tmp_path, [slow, says("Well.")], agent={"approvals": allow}) as served:
+        asked = first(await served.say_until("approval_required"), "approval_required")
+        assert (await served.decide(asked, choice=choice)).status_code == 200
+        await served.follow(asked["interaction_id"])
+        entries = await audit(served, {})
+    [start] = of(entries, "start")[:1]
+    effect = {field: start[field] for field in ("run_id", "call_id")}
+    effects = [effect | {"key": one["details"]["idempotency_key"]} for one in of(entries, "start")]
+    [end] = of(entries, "end")
+    assert len(effects) == starts
+    assert (end["outcome"], end["details"]["ran"]) == (outcome, True)
+    assert len(of(entries, "unknown")) == 1
+    assert list(wrong_audit(entries, effects)) == []
