@@ -126,15 +126,15 @@ def run(address: str, path: str, conversations: int, turns: int) -> Load:
 def measure(
     conversations: int = 64, turns: int = 20, repetitions: int = 5, streams: int = 1000
 ) -> Report:
-    rows: dict[str, list[tuple[Row, Row]]] = {"burst": [], "paced": []}
-    budgeted: list[tuple[Row, Row]] = []
+    plain: dict[str, list[tuple[Row, Row]]] = {"burst": [], "paced": []}
+    budgeted: dict[str, list[tuple[Row, Row]]] = {"burst": [], "paced": []}
     lines, starts, idles = [], [], []
     with (
         tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as folder,
         model_process() as url,
     ):
         for number in range(repetitions):
-            for pace, found in rows.items():
+            for pace in plain:
                 place = Path(folder) / f"{pace}-{number}"
                 model_url = f"{url}/{pace}"
                 with limit_server(model_url, place.with_suffix(".limit")) as (address, pid):
@@ -143,13 +143,12 @@ def measure(
                     starts.append(server.started_in)
                     idles.append(server.kilobytes / 1024)
                     ours = row(server.address, server.pid, OURS, conversations, turns)
+                with our_server(model_url, place.with_suffix(".budgets"), **BUDGETED) as server:
+                    counted = row(server.address, server.pid, OURS, conversations, turns)
                 lines.append(_line(pace, limit, ours))
-                found.append((limit, ours))
-            place = Path(folder) / f"budgets-{number}"
-            with our_server(f"{url}/burst", place, **BUDGETED) as server:
-                counted = row(server.address, server.pid, OURS, conversations, turns)
-            lines.append(f"  budgets {_cells('ours', counted)}")
-            budgeted.append((rows["burst"][-1][0], counted))
+                lines.append(f"  budgets {_cells('ours', counted)}")
+                plain[pace].append((limit, ours))
+                budgeted[pace].append((limit, counted))
         with limit_server(f"{url}/burst", Path(folder) / "bare") as (address, pid):
             lines.append(
                 f"  bare   {_cells('limit', row(address, pid, BARE, conversations, turns))}"
@@ -159,11 +158,8 @@ def measure(
         f"The server beside the limit: 32 tokens a turn, {conversations} conversations",
         lines,
         [
-            *_ratios(rows),
-            Ratio(
-                "turns/s with budgets, ours / limit", _median(budgeted, "turns_per_second"), 0.65
-            ),
-            Ratio("CPU a turn with budgets", _median(budgeted, "cpu"), 1.55, at_least=False),
+            *_ratios(plain),
+            *_ratios(budgeted, " with budgets"),
             Ratio("KB resident a held stream", held, 60, at_least=False),
         ]
         + [Ratio("seconds to start, two agents", statistics.median(starts), 0.7, at_least=False)]
@@ -171,14 +167,14 @@ def measure(
     )
 
 
-def _ratios(rows: dict[str, list[tuple[Row, Row]]]) -> list[Ratio]:
+def _ratios(rows: dict[str, list[tuple[Row, Row]]], how: str = "") -> list[Ratio]:
     burst, paced = rows["burst"], rows["paced"]
     return [
-        Ratio("turns/s, ours / limit", _median(burst, "turns_per_second"), 0.65),
-        Ratio("CPU a turn, ours / limit", _median(burst, "cpu"), 1.55, at_least=False),
-        Ratio("first token, one conversation", _median(burst, "alone"), 1.5, at_least=False),
-        Ratio("first token, all of them", _median(burst, "first"), 1.5, at_least=False),
-        Ratio("CPU a turn, 10 ms a token", _median(paced, "cpu"), 1.5, at_least=False),
+        Ratio(f"turns/s{how}, ours / limit", _median(burst, "turns_per_second"), 0.65),
+        Ratio(f"CPU a turn{how}, ours / limit", _median(burst, "cpu"), 1.55, at_least=False),
+        Ratio(f"first token{how}, one conversation", _median(burst, "alone"), 1.5, at_least=False),
+        Ratio(f"first token{how}, all of them", _median(burst, "first"), 1.5, at_least=False),
+        Ratio(f"CPU a turn{how}, 10 ms a token", _median(paced, "cpu"), 1.5, at_least=False),
     ]
 
 
