@@ -2,7 +2,8 @@
 
 Each call is appended to a file and synced before it is answered. A call that asks to be held is
 answered only after a `release`, until the next `hold`. Every line is printed too, for a test to
-wait for.
+wait for. The test's process reads what is printed at once, wanted or not: behind a full pipe the
+ledger would answer nobody, after some 900 effects.
 
 Usage: python -m tests.chaos.ledger PATH
 """
@@ -74,10 +75,10 @@ async def ask_ledger(port: int, request: Any) -> None:
 class Ledger:
     """A running ledger, as its test sees it."""
 
-    def __init__(self, port: int, path: Path, printed: StreamReader) -> None:
+    def __init__(self, port: int, path: Path) -> None:
         self.port = port
         self._path = path
-        self._printed = printed
+        self._printed: asyncio.Queue[bytes] = asyncio.Queue()
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._path.read_text().splitlines()]
@@ -87,8 +88,12 @@ class Ledger:
 
     async def next_effect(self) -> dict[str, Any]:
         async with asyncio.timeout(seconds(20)):
-            effect: dict[str, Any] = json.loads(await self._printed.readline())
+            effect: dict[str, Any] = json.loads(await self._printed.get())
             return effect
+
+    async def read_on(self, printed: StreamReader) -> None:
+        while line := await printed.readline():
+            self._printed.put_nowait(line)
 
     async def release(self) -> None:
         await ask_ledger(self.port, "release")
@@ -106,10 +111,13 @@ async def running_ledger(path: Path) -> AsyncIterator[Ledger]:
     try:
         async with asyncio.timeout(seconds(20)):
             port = int(await process.stdout.readline())
-        yield Ledger(port, path, process.stdout)
+        ledger = Ledger(port, path)
+        reading = asyncio.create_task(ledger.read_on(process.stdout))
+        yield ledger
     finally:
         process.kill()
         await process.wait()
+    await reading
 
 
 if __name__ == "__main__":
