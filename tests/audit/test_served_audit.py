@@ -163,7 +163,8 @@ async def test_rejected_call_has_a_decision_and_an_end_and_no_start(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("choice", "outcome", "starts"), [("done", "ok", 1), ("give_up", "error", 1), ("retry", "ok", 2)]
+    ("choice", "outcome", "starts"),
+    [("done", "ok", 1), ("give_up", "error", 1), ("retry", "ok", 2)],
 )
 async def test_call_whose_outcome_is_unknown_ends_by_what_a_person_says(
     tmp_path: Path, choice: str, outcome: str, starts: int
