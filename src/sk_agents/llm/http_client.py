@@ -15,6 +15,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Self, cast
 from urllib.parse import quote, urlsplit
 
@@ -515,8 +516,8 @@ class HttpClient:
 
     def _connection(self, origin: Origin) -> HttpConnection:
         return HttpConnection(
-            lambda connection: self._rest(origin, connection),
-            lambda connection: self._lost(origin, connection),
+            partial(self._rest, origin),
+            partial(self._lost, origin),
             self._pool.keepalive,
         )
 
