@@ -31,6 +31,7 @@ from sk_agents.engine.run.conversation import (
     run_messages,
     thread_messages,
 )
+from sk_agents.engine.run.conversation import conversation as conversation_of
 from tests.engine.builders import finished, proposed, tool_started
 
 # More than what is kept of any output.
@@ -73,7 +74,9 @@ def conversation(turns: int, *, size: int = 400, tool: bool = False) -> ThreadSt
 
 
 def compaction(state: ThreadState, context: ContextWindow, overhead: int) -> Compacted | None:
-    return compaction_of(state, Transcript(), context, overhead)
+    transcript = Transcript()
+    now = conversation_of(state, transcript).now
+    return compaction_of(state, transcript, context, transcript.tokens + overhead + tokens(now))
 
 
 def test_a_conversation_that_fits_is_left_alone() -> None:

@@ -295,6 +295,25 @@ async def test_request_beyond_the_limit_waits_for_its_turn() -> None:
     assert server.connections == 1
 
 
+@pytest.mark.parametrize("has_its_turn", [False, True])
+async def test_request_that_is_cancelled_at_its_turn_leaves_it_to_the_next(
+    has_its_turn: bool,
+) -> None:
+    server = Answers([OK], [OK])
+    async with served(server) as url, http(Pool(connections=1)) as client:
+        first = await sent(client, url)
+        second, third = (asyncio.create_task(asked(client, url)) for _ in range(2))
+        await asyncio.sleep(0)
+        if not has_its_turn:
+            second.cancel()
+        assert await rest_of(first) == b"ok"
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        async with asyncio.timeout(seconds(5)):
+            assert await third == (200, b"ok")
+
+
 async def test_request_that_waits_for_its_turn_too_long_is_a_timeout() -> None:
     server = Silent(CHUNKED)
     async with served(server) as url, http(Pool(connections=1)) as client:

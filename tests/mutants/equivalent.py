@@ -130,39 +130,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "a run at work has a live owner, and then the commit is refused; or none, and may be ended",
         "(not known.state.queue)",
     ),
-    Equivalent(
-        "engine.run.context_window",
-        "if 2 * (transcript.tokens + overhead) <= context.budget and _is_short(active, context):",
-        "shift boundary",
-        SHORTCUT,
-    ),
-    Equivalent(
-        "engine.run.context_window",
-        "if 2 * (transcript.tokens + overhead) <= context.budget and _is_short(active, context):",
-        "shift constant",
-        SHORTCUT,
-        "(3)",
-    ),
-    Equivalent(
-        "engine.run.context_window",
-        "return 2 * size < context.budget - SHORTEST",
-        "shift constant",
-        SHORTCUT,
-        "(3)",
-    ),
-    Equivalent(
-        "engine.run.context_window",
-        "return 2 * size < context.budget - SHORTEST",
-        "shift boundary",
-        SHORTCUT,
-    ),
-    Equivalent(
-        "engine.run.context_window",
-        "said = run.user_message or next(run_messages(run))",
-        "drop operand",
-        SHORTCUT,
-        "(next(run_messages(run)))",
-    ),
     *(
         Equivalent(
             "engine.calls.reviews",
@@ -248,16 +215,9 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "engine.run.rounds",
-        "if size > agent.context_window.budget and isinstance(messages, Conversation):",
+        "elif self._prompt_tokens > agent.context_window.budget:",
         "shift boundary",
         "`cut_to_fit` returns what just fits as it is",
-    ),
-    Equivalent(
-        "engine.run.rounds",
-        "if size > agent.context_window.budget and isinstance(messages, Conversation):",
-        "drop operand",
-        SHORTCUT,
-        "(isinstance(messages, Conversation))",
     ),
     Equivalent(
         "engine.calls.runner",

@@ -7,7 +7,7 @@ from typing import Literal
 
 from sk_agents.engine.models import Message, Price
 from sk_agents.engine.ports import Director, Model, Policy, Redaction, RoundPlan, Toolbox
-from sk_agents.engine.run.context_window import ContextWindow, tokens
+from sk_agents.engine.run.context_window import ContextWindow
 from sk_agents.engine.turns import ReplyLimits
 
 
@@ -72,8 +72,6 @@ class Agent:
     """Every round of an agent without a director. Its instructions are the system prompt as every
     prompt starts with it; one object, so that it is encoded once."""
 
-    instruction_tokens: int = field(init=False)
-
     def __post_init__(self) -> None:
         prompt = self.system_prompt
         messages = (Message(role="system", content=prompt),) if prompt else ()
@@ -85,4 +83,3 @@ class Agent:
             reasoning_effort=self.reasoning_effort,
         )
         object.__setattr__(self, "plan", plan)
-        object.__setattr__(self, "instruction_tokens", tokens(messages))

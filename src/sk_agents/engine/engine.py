@@ -396,14 +396,14 @@ class Engine:
             known = await self._services.threads.load(command.thread_id)
             if before := lifecycle.repeated(known, command):
                 return before
-        lifecycle.refuse_in_bin(known)
-        if lifecycle.busy_with(known) is not None:
-            if command.on_busy == "enqueue":
-                return await lifecycle.enqueue(self._services, known, command)
-            if command.on_busy == "interrupt":
-                await self._interrupt(known, command.user_id)
-                raise SequenceConflict
-            lifecycle.refuse_busy(known)
+            lifecycle.refuse_in_bin(known)
+            if lifecycle.busy_with(known) is not None:
+                if command.on_busy == "enqueue":
+                    return await lifecycle.enqueue(self._services, known, command)
+                if command.on_busy == "interrupt":
+                    await self._interrupt(known, command.user_id)
+                    raise SequenceConflict
+                lifecycle.refuse_busy(known)
         accepted = await lifecycle.begin(self._services, known, command)
         self._drivers.drive(known, authorization=command.authorization)
         return accepted

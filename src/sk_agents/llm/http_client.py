@@ -12,8 +12,10 @@ import asyncio
 import re
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Self, cast
 from urllib.parse import quote, urlsplit
 
@@ -109,7 +111,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport.writelines((head, body))
         try:
             while not self.status:
-                await self._wait()
+                await self._next_read()
         except BaseException:
             self.release(is_done=False)
             raise
@@ -124,7 +126,7 @@ class HttpConnection(asyncio.Protocol):
         while not self._pieces:
             if self.is_complete:
                 return b""
-            await self._wait()
+            await self._next_read()
         read = b"".join(self._pieces)
         self._pieces.clear()
         self._unread = 0
@@ -152,15 +154,13 @@ class HttpConnection(asyncio.Protocol):
         self.is_open = False
         self._transport.abort()
 
-    async def _wait(self) -> None:
+    def _next_read(self) -> asyncio.Future[None]:
+        """Ends when the other end has sent more."""
         if self._error is not None:
             raise self._error
         self._expire_at(min(self._loop.time() + self._idle_seconds, self._end_at))
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        self._waiter = waiter = self._loop.create_future()
+        return waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -290,7 +290,7 @@ class HttpConnection(asyncio.Protocol):
             self._set_timer()
         elif not self.in_use:
             self.abort()
-        elif self._waiter is not None:
+        elif self._waiter is not None and not self._waiter.done():
             self._fail(TimeoutError("the reply took too long"))
 
 
@@ -376,7 +376,8 @@ class HttpClient:
         self._pool = pool
         self._trace = trace
         self._network = network or Network()
-        self._slots = asyncio.Semaphore(pool.connections)
+        self._taken_slots = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._open: set[HttpConnection] = set()
         self._resting: dict[Origin, list[HttpConnection]] = {}
         self._is_closed = False
@@ -423,18 +424,35 @@ class HttpClient:
     async def _take_slot(self, timeouts: Timeouts) -> None:
         if self._is_closed:
             raise ModelUnavailable("the model clients are closed", is_final=True)
-        if not self._slots.locked():
-            await self._slots.acquire()
+        if self._taken_slots < self._pool.connections:
+            self._taken_slots += 1
             return
-        async with asyncio.timeout(timeouts.total):
-            await self._slots.acquire()
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            async with asyncio.timeout(timeouts.total):
+                await waiter
+        except BaseException:
+            if not waiter.cancelled():
+                # It was given a slot at the same moment.
+                self._give_slot_back()
+            raise
+
+    def _give_slot_back(self) -> None:
+        """To the first that waits for one."""
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        self._taken_slots -= 1
 
     async def _connect(self, origin: Origin, timeouts: Timeouts) -> HttpConnection:
         try:
             async with asyncio.timeout(timeouts.connect):
                 connection = await self._connected(origin)
         except BaseException:
-            self._slots.release()
+            self._give_slot_back()
             raise
         if connection.is_open:
             self._open.add(connection)
@@ -498,8 +516,8 @@ class HttpClient:
 
     def _connection(self, origin: Origin) -> HttpConnection:
         return HttpConnection(
-            lambda connection: self._rest(origin, connection),
-            lambda connection: self._lost(origin, connection),
+            partial(self._rest, origin),
+            partial(self._lost, origin),
             self._pool.keepalive,
         )
 
@@ -507,7 +525,7 @@ class HttpClient:
         return await self._network.loaded_context(origin.certificate)
 
     def _rest(self, origin: Origin, connection: HttpConnection) -> None:
-        self._slots.release()
+        self._give_slot_back()
         self._resting.setdefault(origin, []).append(connection)
 
     def _lost(self, origin: Origin, connection: HttpConnection) -> None:
@@ -515,7 +533,7 @@ class HttpClient:
         if connection in resting:
             resting.remove(connection)
         else:
-            self._slots.release()
+            self._give_slot_back()
         self._open.discard(connection)
         if not self._open:
             self._all_lost.set()

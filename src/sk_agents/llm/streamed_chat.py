@@ -42,6 +42,8 @@ MAX_REFUSAL_BYTES = 64 * 1024
 DROPPED = (ConnectionResetError, BrokenPipeError)
 EVENT_STREAM = "text/event-stream"
 JSON = "application/json"
+REPLIES = (EVENT_STREAM, JSON)
+UNCOMPRESSED = (b"", b"identity")
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 # As a number: looking for a byte is four times as fast as looking for bytes.
@@ -215,29 +217,27 @@ class StreamedChat(ABC):
             OSError, ModelError: there is none.
         """
         response = await self._clients.http.send(self._target, body, self.endpoint.timeouts)
+        if _has_reply(response):
+            return response
         try:
-            await self._check(response)
-        except BaseException:
+            raise await self._refusal(response)
+        finally:
             response.release(is_done=False)
-            raise
-        return response
 
     def attempts(self) -> Attempts:
         return Attempts(self.endpoint.retry, self._timing)
 
-    async def _check(self, response: HttpConnection) -> None:
-        """Return iff a reply follows."""
-        content_type = media_type(response.headers.get(b"content-type", b""))
-        if response.status == 200 and content_type in (EVENT_STREAM, JSON):
-            if response.headers.get(b"content-encoding", b"") in (b"", b"identity"):
-                return
-            raise ModelProtocolError("the reply is compressed, which was not asked for")
+    async def _refusal(self, response: HttpConnection) -> ModelError:
+        """What a response means that brings no reply."""
+        content_type = _content_type(response)
+        if response.status == 200 and content_type in REPLIES:
+            return ModelProtocolError("the reply is compressed, which was not asked for")
         body = await _beginning(response)
         if response.status != 200:
             header = response.headers.get(b"retry-after", b"").decode("latin-1")
             wait = parse_retry_after(header or None, self._timing.clock.now())
-            raise refusal(response.status, body, self.endpoint.key, retry_after=wait)
-        raise ModelProtocolError(f"the reply is {content_type[:64]!r}, not an event stream")
+            return refusal(response.status, body, self.endpoint.key, retry_after=wait)
+        return ModelProtocolError(f"the reply is {content_type[:64]!r}, not an event stream")
 
 
 class ReplyStream:
@@ -250,9 +250,10 @@ class ReplyStream:
         self._attempts = chat.attempts()
         self._body = b""
         self._reply = StreamedReply(prompt.limits)
-        self._reading: EventReading | WholeReading | None = None
+        self._reading: EventReading | WholeReading
         self._response: HttpConnection | None = None
         self._is_over = False
+        self._has_begun = False
         self._has_left_out = False
 
     def __aiter__(self) -> Self:
@@ -261,7 +262,19 @@ class ReplyStream:
     async def __anext__(self) -> Sequence[ModelPiece]:
         try:
             while not (self._is_over or self._reply.finished):
-                pieces = await self._next()
+                try:
+                    response = self._response or await self._begin()
+                    try:
+                        read = await response.read()
+                    except OSError:
+                        if self._reply.finish_reason is None:
+                            raise
+                        # The reply is complete; only its end mark was lost.
+                        read = b""
+                    pieces = self._reading.feed(read) if read else self._reading.end()
+                except (OSError, ModelError) as error:
+                    await self._repeat_after(error)
+                    continue
                 if pieces:
                     return pieces
         except BaseException:
@@ -274,28 +287,17 @@ class ReplyStream:
         self._is_over = True
         self._release()
 
-    async def _next(self) -> list[ModelPiece]:
-        """What one read brings; nothing if the model is to be asked again."""
-        try:
-            response, reading = self._response, self._reading
-            if response is None or reading is None:
-                response, reading = await self._begin()
-            read = await _read(response, self._reply)
-            return reading.feed(read) if read else reading.end()
-        except OSError as error:
-            failure: ModelError = ModelUnavailable(
-                f"the provider cannot be reached: {connection_problem(error)}",
-                dropped=isinstance(error, DROPPED),
-                is_final=is_lasting(error),
-            )
-        except ModelError as error:
-            failure = error
+    async def _repeat_after(self, error: OSError | ModelError) -> None:
+        """Return when the model is to be asked again.
+
+        Raises:
+            ModelError: it is not.
+        """
+        failure = _unreachable(error) if isinstance(error, OSError) else error
         self._release()
-        if self._leaves_out(failure):
-            return []
-        model = self._chat.endpoint.model
-        await self._attempts.repeat_after(failure, model, is_begun=self._reply.begun)
-        return []
+        if not self._leaves_out(failure):
+            model = self._chat.endpoint.model
+            await self._attempts.repeat_after(failure, model, is_begun=self._reply.begun)
 
     def _leaves_out(self, failure: ModelError) -> bool:
         """Whether to ask once more, without a parameter that the provider does not know."""
@@ -309,17 +311,18 @@ class ReplyStream:
         )
         return True
 
-    async def _begin(self) -> tuple[HttpConnection, EventReading | WholeReading]:
+    async def _begin(self) -> HttpConnection:
         self._body = self._body or self._chat.encode(self._prompt)
-        if self._reading is not None:
+        if self._has_begun:
             # Of the last attempt.
             self._reply = StreamedReply(self._prompt.limits)
         self._response = response = await self._chat.ask(self._body)
-        is_whole = media_type(response.headers.get(b"content-type", b"")) == JSON
+        self._has_begun = True
+        is_whole = _content_type(response) == JSON
         self._reading = (
             WholeReading(self._chat, self._reply) if is_whole else self._chat.reading(self._reply)
         )
-        return response, self._reading
+        return response
 
     def _release(self) -> None:
         if self._response is not None:
@@ -345,14 +348,24 @@ def media_type(header: bytes) -> str:
     return header.decode("latin-1").partition(";")[0].strip().lower()
 
 
-async def _read(response: HttpConnection, reply: StreamedReply) -> bytes:
-    try:
-        return await response.read()
-    except OSError:
-        if reply.finish_reason is None:
-            raise
-        # The reply is complete; only its end mark was lost.
-        return b""
+def _unreachable(error: OSError) -> ModelUnavailable:
+    return ModelUnavailable(
+        f"the provider cannot be reached: {connection_problem(error)}",
+        dropped=isinstance(error, DROPPED),
+        is_final=is_lasting(error),
+    )
+
+
+def _has_reply(response: HttpConnection) -> bool:
+    return (
+        response.status == 200
+        and _content_type(response) in REPLIES
+        and response.headers.get(b"content-encoding", b"") in UNCOMPRESSED
+    )
+
+
+def _content_type(response: HttpConnection) -> str:
+    return media_type(response.headers.get(b"content-type", b""))
 
 
 async def _beginning(response: HttpConnection) -> bytes:

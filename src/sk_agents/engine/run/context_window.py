@@ -20,8 +20,6 @@ FILL_AFTER = 0.5
 SAID_CHARACTERS = 240
 SUMMARY_CHARACTERS = 8_000
 KEPT_CHARACTERS = 2_000
-# What a message counts beside its text, with room to spare.
-SHORTEST = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +39,14 @@ def tokens(messages: Iterable[Message]) -> int:
 
 
 def compaction(
-    state: ThreadState, transcript: Transcript, context: ContextWindow, overhead: int
+    state: ThreadState, transcript: Transcript, context: ContextWindow, size: int
 ) -> Compacted | None:
-    """The event that makes the prompt fit again, if one is needed and can help.
-
-    `overhead` counts what is in every prompt: the instructions.
-    """
-    transcript.follow(state)
-    if not transcript.runs:
+    """The event that makes a prompt of this size fit again, if one is needed and can help. The
+    transcript is that of the state as it is now."""
+    if size <= context.budget:
         return None
     active = state.run(state.active_run) if state.active_run is not None else None
-    if 2 * (transcript.tokens + overhead) <= context.budget and _is_short(active, context):
-        return None
-    rest = overhead + (tokens(run_messages(active)) if active is not None else 0)
-    if transcript.tokens + rest <= context.budget:
-        return None
-    target = int(context.budget * FILL_AFTER) - rest
+    target = int(context.budget * FILL_AFTER) - (size - transcript.tokens)
     runs, left, through = transcript.runs, transcript.tokens, 0
     last = len(runs) if active is not None else len(runs) - 1
     while through < last and left > target:
@@ -70,19 +60,6 @@ def compaction(
         # As many characters as tokens: about a quarter of the budget.
         summary=summary(_earlier(state), runs[:through], min(SUMMARY_CHARACTERS, context.budget)),
     )
-
-
-def _is_short(run: Run | None, context: ContextWindow) -> bool:
-    """Surely less than half of the budget, seen without counting: no character is two tokens."""
-    if run is None or run.calls or run.steering or run.message is None:
-        return run is None
-    said = run.user_message or next(run_messages(run))
-    size = len(said.content)
-    for part in said.parts:
-        size += len(part.content)
-        if part.original is not None:
-            return False
-    return 2 * size < context.budget - SHORTEST
 
 
 def cut_to_fit(messages: Sequence[Message], context: ContextWindow) -> Sequence[Message]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sk_agents.engine.events import (
     Answered,
+    Compacted,
     Event,
     ModelRestarted,
     SteeringDelivered,
@@ -47,6 +48,7 @@ logger = logging.getLogger(__name__)
 ATTEMPTS = 2
 # Where the model does not count.
 BYTES_PER_TOKEN = 4
+NO_USAGE = Usage()
 
 
 @dataclass(slots=True)
@@ -57,7 +59,7 @@ class Reply:
     reasoning: list[str] = field(default_factory=list)
     calls: list[CallRequested] = field(default_factory=list)
     state: Mapping[str, Any] | None = None
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     finish_reason: str = "stop"
     model: str | None = None
     limits: ReplyLimits = ReplyLimits()
@@ -123,7 +125,7 @@ class ModelRound:
         self._prompt_tokens = 0
         self._plan = context.agent.plan
         # For answers that could not be used.
-        self._wasted = Usage()
+        self._wasted = NO_USAGE
 
     async def ask(self) -> Reply:
         """The whole reply, streamed to readers as it comes. It is paid for once, however often the
@@ -134,13 +136,18 @@ class ModelRound:
             BudgetExceeded: it may not be asked for.
         """
         context = self._context
-        await self._deliver()
-        await self._compact(context.agent.context_window)
+        if context.run.undelivered:
+            await self._deliver()
+        whole = self._conversation()
+        if event := self._compaction(context.agent.context_window):
+            await context.commit(event)
+            whole = self._conversation()
         if context.agent.director is not None:
             self._plan = await context.agent.director.plan(self._scene())
             if self._plan.answer is not None:
                 return await self._given(self._plan.answer)
-        prompt, budget, spender = self._prompt(), context.services.budget, context.spender
+            whole = self._conversation()
+        prompt, budget, spender = self._prompt(whole), context.services.budget, context.spender
         estimate = self._estimate()
         reservation = await patiently(lambda: budget.reserve(spender, estimate))
         try:
@@ -176,7 +183,7 @@ class ModelRound:
         """As the model has counted; of a reply that broke off, about as much as has arrived."""
         reply, price = self._reply, self._context.agent.price
         if reply is None or reply.usage.total_tokens or not reply.has_begun:
-            return reply.usage if reply is not None else Usage()
+            return reply.usage if reply is not None else NO_USAGE
         usage = Usage(
             prompt_tokens=estimate.prompt_tokens,
             completion_tokens=(reply.text_bytes + reply.argument_bytes) // BYTES_PER_TOKEN,
@@ -193,7 +200,8 @@ class ModelRound:
                 ) as replied:
                     reply = await self._stream(prompt)
                     replied(reply.usage, reply.finish_reason, reply.model)
-                await self._check(reply)
+                if self._plan.check is not None:
+                    await self._check(reply, self._plan.check)
                 return reply
             except (ModelInterrupted, ContextTooLong, OutputInvalid) as error:
                 if self._attempt >= last:
@@ -209,40 +217,47 @@ class ModelRound:
                         reason=error.code,
                     )
                 )
-                prompt = self._prompt()
+                prompt = self._prompt(self._conversation())
 
-    async def _check(self, reply: Reply) -> None:
+    async def _check(self, reply: Reply, check: Callable[[str], Awaitable[None]]) -> None:
         """Raises ModelError. What an unusable answer has used is paid for all the same."""
         reply.usage = self._wasted + reply.usage
-        if self._plan.check is not None and not reply.calls:
+        if not reply.calls:
             self._wasted = reply.usage
-            await self._plan.check("".join(reply.text))
+            await check("".join(reply.text))
 
     async def _deliver(self) -> None:
         """Store which messages this call gets before it begins: they stand in the same place of
         every later prompt, also if another instance makes it."""
-        if undelivered := self._context.run.undelivered:
-            await self._context.commit(
-                SteeringDelivered(
-                    run_id=self._context.run_id,
-                    round=self.number,
-                    message_ids=tuple(one.said.message_id for one in undelivered),
-                )
+        await self._context.commit(
+            SteeringDelivered(
+                run_id=self._context.run_id,
+                round=self.number,
+                message_ids=tuple(one.said.message_id for one in self._context.run.undelivered),
             )
+        )
 
-    async def _compact(self, window: ContextWindow) -> bool:
-        """Leave out old turns if the prompt would not fit; False if nothing was left out."""
-        known, agent = self._context.known, self._context.agent
-        event = compaction(known.state, known.transcript, window, agent.instruction_tokens)
-        if event is None:
-            return False
-        await self._context.commit(event)
-        return True
+    def _conversation(self) -> Conversation:
+        """What the model is to see, counted."""
+        known, instructions = self._context.known, self._plan.instructions
+        whole = conversation(known.state, known.transcript, instructions)
+        self._prompt_tokens = known.transcript.tokens + tokens(instructions) + tokens(whole.now)
+        return whole
+
+    def _compaction(self, window: ContextWindow) -> Compacted | None:
+        """What leaves out old turns, if the conversation does not fit and that can help."""
+        known = self._context.known
+        return compaction(known.state, known.transcript, window, self._prompt_tokens)
 
     async def _compact_harder(self) -> bool:
-        """The provider counts otherwise than we do: aim for half of what we sent."""
+        """The provider counts otherwise than we do: aim for half of what we sent. False if nothing
+        was left out."""
         sent = self._context.known.transcript.tokens
-        return await self._compact(ContextWindow(sent // 2, reserve=0))
+        self._conversation()
+        event = self._compaction(ContextWindow(sent // 2, reserve=0))
+        if event is not None:
+            await self._context.commit(event)
+        return event is not None
 
     async def _stream(self, prompt: Prompt) -> Reply:
         context = self._context
@@ -318,19 +333,14 @@ class ModelRound:
             if not (self._plan.is_held and kind == "answer"):
                 self._context.live.add_text(kind, piece.content)
 
-    def _prompt(self) -> Prompt:
-        agent, known, plan = self._context.agent, self._context.known, self._plan
-        messages: Sequence[Message]
-        if plan.history is None:
-            whole = conversation(known.state, known.transcript, plan.instructions)
-            size = known.transcript.tokens + tokens(plan.instructions) + tokens(whole.now)
-            messages = whole
-        else:
+    def _prompt(self, whole: Conversation) -> Prompt:
+        agent, plan = self._context.agent, self._plan
+        messages: Sequence[Message] = whole
+        if plan.history is not None:
             messages = [*plan.instructions, *plan.history]
-            size = tokens(messages)
-        self._prompt_tokens = size
-        if size > agent.context_window.budget and isinstance(messages, Conversation):
-            messages = cut_to_fit(messages, agent.context_window)
+            self._prompt_tokens = tokens(messages)
+        elif self._prompt_tokens > agent.context_window.budget:
+            messages = cut_to_fit(whole, agent.context_window)
         tools = agent.toolbox.specs()
         if plan.offered is not None:
             tools = tuple(spec for spec in tools if spec.name in plan.offered)
