@@ -12,7 +12,6 @@ import asyncio
 import re
 import socket
 import ssl
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -376,8 +375,7 @@ class HttpClient:
         self._pool = pool
         self._trace = trace
         self._network = network or Network()
-        self._taken_slots = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._slots = asyncio.Semaphore(pool.connections)
         self._open: set[HttpConnection] = set()
         self._resting: dict[Origin, list[HttpConnection]] = {}
         self._is_closed = False
@@ -424,35 +422,18 @@ class HttpClient:
     async def _take_slot(self, timeouts: Timeouts) -> None:
         if self._is_closed:
             raise ModelUnavailable("the model clients are closed", is_final=True)
-        if self._taken_slots < self._pool.connections:
-            self._taken_slots += 1
+        if not self._slots.locked():
+            await self._slots.acquire()
             return
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
-        try:
-            async with asyncio.timeout(timeouts.total):
-                await waiter
-        except BaseException:
-            if not waiter.cancelled():
-                # It was given a slot at the same moment.
-                self._give_slot_back()
-            raise
-
-    def _give_slot_back(self) -> None:
-        """To the first that waits for one."""
-        while self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-        self._taken_slots -= 1
+        async with asyncio.timeout(timeouts.total):
+            await self._slots.acquire()
 
     async def _connect(self, origin: Origin, timeouts: Timeouts) -> HttpConnection:
         try:
             async with asyncio.timeout(timeouts.connect):
                 connection = await self._connected(origin)
         except BaseException:
-            self._give_slot_back()
+            self._slots.release()
             raise
         if connection.is_open:
             self._open.add(connection)
@@ -525,7 +506,7 @@ class HttpClient:
         return await self._network.loaded_context(origin.certificate)
 
     def _rest(self, origin: Origin, connection: HttpConnection) -> None:
-        self._give_slot_back()
+        self._slots.release()
         self._resting.setdefault(origin, []).append(connection)
 
     def _lost(self, origin: Origin, connection: HttpConnection) -> None:
@@ -533,7 +514,7 @@ class HttpClient:
         if connection in resting:
             resting.remove(connection)
         else:
-            self._give_slot_back()
+            self._slots.release()
         self._open.discard(connection)
         if not self._open:
             self._all_lost.set()
