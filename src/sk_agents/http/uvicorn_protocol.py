@@ -18,7 +18,7 @@ import asyncio
 import inspect
 import json
 from collections import OrderedDict
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from secrets import token_hex
 from typing import Any, ClassVar, cast
@@ -26,7 +26,7 @@ from urllib.parse import unquote
 
 import httptools
 import uvicorn
-from uvicorn._types import ASGI3Application, ASGISendEvent, HTTPScope
+from uvicorn._types import ASGISendEvent, HTTPScope
 from uvicorn.protocols.http.httptools_impl import (
     HEADER_RE,
     HEADER_VALUE_RE,
@@ -54,7 +54,6 @@ _EXPECTED: dict[type, dict[str, str]] = {
     HttpToolsProtocol: {
         "__init__": "self config server_state app_state _loop",
         "_should_upgrade": "self",
-        "_start_asgi_task": "self cycle app",
         "_unsupported_upgrade_warning": "self",
         "connection_lost": "self exc",
         "connection_made": "self transport",
@@ -82,7 +81,7 @@ _EXPECTED: dict[type, dict[str, str]] = {
 _ATTRIBUTES: dict[type, str] = {
     HttpToolsProtocol: "app app_state asgi_version client connections cycle expect_100_continue "
     "flow headers logger loop parser pipeline root_path scheme scope server server_state "
-    "timeout_keep_alive transport",
+    "tasks timeout_keep_alive transport",
     RequestResponseCycle: "body chunked_encoding default_headers disconnected "
     "expected_content_length flow keep_alive logger message_event more_body on_response "
     "response_complete response_started scope transport waiting_for_100_continue",
@@ -123,7 +122,6 @@ class Exchange(RequestResponseCycle):
         self.default_headers = connection.server_state.default_headers
         self.message_event = asyncio.Event()
         self.on_response = connection.on_response_complete
-        self._on_closing = connection.await_reader
         self.keep_alive = keep_alive
         self.waiting_for_100_continue = connection.expect_100_continue
         self.disconnected = False
@@ -139,14 +137,6 @@ class Exchange(RequestResponseCycle):
         # delayed, two writes cost a client 40 ms.
         self._head = b""
         cast("dict[str, Any]", self.scope)["extensions"] = {LIVE_WRITES: self}
-
-    async def run_asgi(self, app: ASGI3Application) -> None:
-        await super().run_asgi(app)
-        # The scope refers to us: without this both, and all that was found out about the request,
-        # would live until the garbage collector comes.
-        cast("dict[str, Any]", self.scope)["extensions"].clear()
-        if self.transport.is_closing():
-            self._on_closing()
 
     def leave(self) -> None:
         """The client is gone."""
@@ -341,7 +331,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self.await_reader()
+        self._await_reader()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -484,7 +474,17 @@ class BoundedConnection(HttpToolsProtocol):
 
     def _answer_next(self, exchange: Exchange) -> None:
         self._answering = exchange
-        self._start_asgi_task(exchange, self.app)
+        task = self.loop.create_task(exchange.run_asgi(self.app))
+        self.tasks.add(task)
+        task.add_done_callback(partial(self._end_exchange, exchange))
+
+    def _end_exchange(self, exchange: Exchange, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        # The scope refers to the exchange: without this both, and all that was found out about the
+        # request, would live until the garbage collector comes.
+        cast("dict[str, Any]", exchange.scope)["extensions"].clear()
+        if self.transport.is_closing():
+            self._await_reader()
 
     def on_body(self, body: bytes) -> None:
         self._useless_bytes = 0
@@ -503,7 +503,7 @@ class BoundedConnection(HttpToolsProtocol):
         """As uvicorn's, which sets a timer after every response and stops it again."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
-            self.await_reader()
+            self._await_reader()
             return
         self.flow.resume_reading()
         if self.pipeline:
@@ -601,9 +601,9 @@ class BoundedConnection(HttpToolsProtocol):
         self.idle.pop(self, None)
         self._forget_timer()
         self.transport.close()
-        self.await_reader()
+        self._await_reader()
 
-    def await_reader(self) -> None:
+    def _await_reader(self) -> None:
         """From now on the client has its time to take what was written. Then it is cut off.
 
         A transport that is closed waits as long as its client likes.
