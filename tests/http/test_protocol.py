@@ -96,7 +96,7 @@ def test_an_attribute_that_is_no_longer_set_is_named(monkeypatch: pytest.MonkeyP
         """Sets nothing."""
 
     monkeypatch.setattr(HttpToolsProtocol, "__init__", __init__)
-    assert uvicorn_protocol.unsupported() == "HttpToolsProtocol has no access_logger"
+    assert uvicorn_protocol.unsupported() == "HttpToolsProtocol has no app"
 
 
 def test_our_protocol_is_used_where_it_can_be() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+from sk_agents.engine.values import dataclass
 from sk_agents.wire.views import SignInView
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
-from starlette.types import Message, Receive, Scope
+from starlette.types import Receive, Scope
 
 from sk_agents.exceptions import MalformedRequest, SlowRequest, TooLarge, UnsupportedMedia
 from sk_agents.http.sse import LIVE_WRITES
@@ -36,20 +36,20 @@ _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 _UTF_8 = (b"utf-8", b'"utf-8"')
 
 
-async def body_of(
+def body_of(
     request: Request,
     adapter: TypeAdapter[T],
     *,
     optional: bool = False,
     images: bool = False,
     max_values: int = MAX_VALUES,
-) -> T:
+) -> Coroutine[Any, Any, T]:
     """The request's body within the server's limits; it may be larger if it may have images.
 
     The way in which every surface reads bodies. Raises as `read_json`.
     """
     limits = request.app.state.limits
-    return await read_json(
+    return read_json(
         request.scope,
         request.receive,
         adapter,
@@ -158,22 +158,18 @@ def _is_json(content_type: bytes) -> bool:
 
 async def _read(receive: Receive, max_bytes: int) -> bytes:
     parts: list[bytes] = []
-    size, is_whole = 0, False
-    while not is_whole:
+    size = 0
+    while True:
         message = await receive()
-        parts.append(_part(message, size, max_bytes))
-        size += len(parts[-1])
-        is_whole = not message.get("more_body", False)
-    return b"".join(parts)
-
-
-def _part(message: Message, size: int, max_bytes: int) -> bytes:
-    if message["type"] == "http.disconnect":
-        raise MalformedRequest
-    body: bytes = message.get("body", b"")
-    if size + len(body) > max_bytes:
-        raise TooLarge
-    return body
+        if message["type"] == "http.disconnect":
+            raise MalformedRequest
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > max_bytes:
+            raise TooLarge
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
 
 
 def _validated(content: bytes, adapter: TypeAdapter[T], max_values: int) -> T:

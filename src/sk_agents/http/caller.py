@@ -125,7 +125,12 @@ class CallerCheck:
             logger.error("insecure authorizer on a public address: request refused")
             raise Unauthenticated
         header = _authorization(headers)
-        answer = await self._ask(header or "")
+        if self._is_immediate:
+            answer: object = self.authorizer.authorize_request(header or "")
+            if self._is_async:
+                answer = await cast("Awaitable[object]", answer)
+        else:
+            answer = await self._ask(header or "")
         principal = answer if isinstance(answer, Principal) else Principal(cast(str, answer))
         if isinstance(principal.user_id, str) and _is_usable(principal.user_id):
             return Caller(principal, header, self._roles_of(principal))
@@ -145,9 +150,6 @@ class CallerCheck:
             raise AuthorizerUnavailable(str(error)) from error
 
     async def _ask(self, header: str) -> object:
-        if self._is_immediate:
-            answer = self.authorizer.authorize_request(header)
-            return await cast("Awaitable[object]", answer) if self._is_async else answer
         bound = asyncio.timeout(self._timeout)
         try:
             async with bound:

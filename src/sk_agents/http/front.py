@@ -8,7 +8,7 @@ it; an operator's own routers are reached through it and get the same ids, check
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from inspect import isawaitable
 from typing import Any
 
@@ -172,7 +172,7 @@ class Front:
         origin: str | None = None
         has_started = False
 
-        async def send_completed(message: Message) -> None:
+        def send_completed(message: Message) -> Awaitable[None]:
             nonlocal has_started
             kind = message["type"]
             if kind == "http.response.start":
@@ -182,7 +182,7 @@ class Front:
                     allow_origin(message, origin)
             if seen is not None:
                 _note(seen, message)
-            await send(message)
+            return send(message)
 
         try:
             origin = self._host_check.other_site(scope)

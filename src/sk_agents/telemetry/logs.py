@@ -45,24 +45,23 @@ PLAIN = frozenset(vars(logging.makeLogRecord({}))).union(
 )
 
 
-class _WithIds:
-    """A class, since two generators take a hundredth of the CPU of a plain turn."""
+class logged_with(AbstractContextManager[None]):
+    """Within the block, and in tasks started in it, these ids and those of the blocks around it.
 
-    __slots__ = ("_new", "_token")
+    A class, since two generators take a hundredth of the CPU of a plain turn.
+    """
 
-    def __init__(self, new: dict[str, str]) -> None:
-        self._new = new
+    __slots__ = ("_ids", "_token")
+
+    def __init__(self, **ids: str) -> None:
+        self._ids = ids
 
     def __enter__(self) -> None:
-        self._token = _ids.set({**_ids.get(), **self._new})
+        around = _ids.get()
+        self._token = _ids.set({**around, **self._ids} if around else self._ids)
 
     def __exit__(self, *exc_info: object) -> None:
         _ids.reset(self._token)
-
-
-def logged_with(**ids: str) -> AbstractContextManager[None]:
-    """Within the block, and in tasks started in it, these ids and those of the blocks around it."""
-    return _WithIds(ids)
 
 
 def logged_id(name: str) -> str | None:

@@ -108,12 +108,13 @@ class RequestRenderer:
     def state(self, progress: Progress) -> dict[str, Any]:
         """The envelope, with the fields of its content repeated beside it."""
         content = self._fields(progress)
-        return {
+        envelope = {
             **self._ids.fields(),
             "status": STATUSES[progress.status],
             "content": content,
-            **{key: value for key, value in (content or {}).items() if key not in _IDS},
         }
+        # Its ids are the same.
+        return {**envelope, **content} if content is not None else envelope
 
     def review(self, progress: Progress, concerns: Callable[[Approval], bool]) -> dict[str, Any]:
         """What those who decide about a call may see of the request: its status and their calls,
@@ -222,9 +223,6 @@ class RequestRenderer:
         return RequestFailure(
             **self._ids.fields(), error=text, code=code, correlation_id=correlation_id
         )
-
-
-_IDS = frozenset(StateIds.__slots__)
 
 
 def extra_data(calls: Iterable[Call]) -> ExtraData | None:
