@@ -1,7 +1,11 @@
 """Values of `engine.values.dataclass` behave as frozen ones do, and are made without the guard."""
 
 import dataclasses
+import pickle
 
+import pytest
+
+from sk_agents.engine.models import RunStatus
 from sk_agents.engine.values import dataclass
 
 
@@ -21,3 +25,11 @@ def test_a_value_compares_hashes_and_is_replaced_as_a_frozen_one() -> None:
 
 def test_a_value_is_made_without_a_call_for_each_field() -> None:
     assert "__setattr__" not in Place.__init__.__code__.co_names
+
+
+def test_members_of_an_enum_are_its_attributes_and_nothing_else_about_it_changes() -> None:
+    assert all(vars(RunStatus)[name] is member for name, member in RunStatus.__members__.items())
+    assert RunStatus("failed") is RunStatus["FAILED"] is RunStatus.FAILED
+    assert pickle.loads(pickle.dumps(RunStatus.FAILED)) is RunStatus.FAILED
+    with pytest.raises(AttributeError):
+        RunStatus.FAILED = RunStatus.COMPLETED  # type: ignore[misc]

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
-from sk_agents.engine.values import dataclass
+from sk_agents.engine.values import dataclass, members_at_hand
 from sk_agents.exceptions import StateCorrupt
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -38,6 +38,7 @@ class StoredModel(BaseModel):
     )
 
 
+@members_at_hand
 class RunStatus(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
@@ -47,6 +48,7 @@ class RunStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+@members_at_hand
 class ThreadStatus(StrEnum):
     """A thread's status is that of its active or last run; `idle` before the first one."""
 
@@ -64,6 +66,7 @@ STATUS_AFTER: Mapping[RunStatus, ThreadStatus] = {
 }
 
 
+@members_at_hand
 class Effect(StrEnum):
     """What a second execution of a tool would do. Undeclared means `at_most_once`."""
 
@@ -72,6 +75,7 @@ class Effect(StrEnum):
     AT_MOST_ONCE = "at_most_once"
 
 
+@members_at_hand
 class CallState(StrEnum):
     PROPOSED = "proposed"
     STARTED = "started"
@@ -79,6 +83,7 @@ class CallState(StrEnum):
     FINISHED = "finished"
 
 
+@members_at_hand
 class ApprovalState(StrEnum):
     PENDING = "pending"
     APPROVED = "approved"
