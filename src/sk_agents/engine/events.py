@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter
 
 from sk_agents.engine.models import (
     EPOCH,
@@ -368,7 +368,11 @@ class RunEnded(ThreadEvent):
     """The one terminal event of a run; shares its commit with what ended it."""
 
     type: Literal["run_ended"] = "run_ended"
-    status: Literal[RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED]
+    # Written as the text that it is: pydantic compares the members of such a type one by one.
+    status: Annotated[
+        Literal[RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED],
+        PlainSerializer(str, return_type=str, when_used="json"),
+    ]
     usage: Usage = Usage()
 
 
@@ -468,15 +472,18 @@ def _copied(event: Event, **changes: Any) -> Event:
     """
     kind = type(event)
     copy = _new(kind)
-    _set(copy, "__dict__", {**event.__dict__, **changes})
-    _set(copy, "__pydantic_fields_set__", _fields_of(kind))
-    _set(copy, "__pydantic_extra__", None)
-    _set(copy, "__pydantic_private__", None)
+    copy.__dict__.update(event.__dict__, **changes)
+    _set_fields(copy, _fields_of(kind))
+    _set_extra(copy, None)
+    _set_private(copy, None)
     return copy
 
 
 # Past what pydantic does at each, which is for values that may be wrong or change.
-_new, _set = object.__new__, object.__setattr__
+_new = object.__new__
+_set_fields, _set_extra, _set_private = (
+    vars(BaseModel)[f"__pydantic_{slot}__"].__set__ for slot in ("fields_set", "extra", "private")
+)
 
 
 @cache
