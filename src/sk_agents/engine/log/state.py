@@ -268,7 +268,7 @@ class ThreadState:
 
     def _opened(self, event: Event) -> Event:
         """The event as it was meant; what it brings for later ones is kept."""
-        if isinstance(event, Beginning | ToolFinished | LateResult | Steered) and event.secrets:
+        if isinstance(event, (Beginning, ToolFinished, LateResult, Steered)) and event.secrets:
             self.secrets.update(event.secrets)
         return with_contents(event, self.contents)
 
