@@ -352,15 +352,15 @@ def _advanced(
                 status, active, tip = ThreadStatus.RUNNING, event.run_id, event.run_id
                 runnable, recoveries = True, 0
                 queued -= event.message is None
-            case RunQueued():
-                queued += 1
-                runnable = runnable or active is None
             case RunEnded() if event.run_id == active:
                 status, active = STATUS_AFTER[event.status], None
                 runnable, recoveries = queued > 0, 0
             case RunEnded():
                 queued -= 1
                 runnable = runnable and (active is not None or queued > 0)
+            case RunQueued():
+                queued += 1
+                runnable = runnable or active is None
             case ApprovalDecided() | CancelRequested() if event.run_id == active:
                 status, runnable, recoveries = ThreadStatus.RUNNING, True, 0
             case BranchChanged():
@@ -407,13 +407,13 @@ def _advanced(
 
 def _holder(head: Thread, commit: Commit, *, leased: bool) -> tuple[str | None, int]:
     """The owner and the epoch after the commit."""
-    match commit.lease:
-        case Claim(owner) | ClaimIfFree(owner) if not leased:
-            return owner, head.epoch + 1
-        case Release() | Park():
-            return None, head.epoch
-        case _ if isinstance(commit.guard, Quiet):
-            return None, head.epoch + 1
+    lease = commit.lease
+    if isinstance(lease, (Claim, ClaimIfFree)) and not leased:
+        return lease.owner, head.epoch + 1
+    if isinstance(lease, (Release, Park)):
+        return None, head.epoch
+    if isinstance(commit.guard, Quiet):
+        return None, head.epoch + 1
     return head.owner, head.epoch
 
 
@@ -423,7 +423,7 @@ def entries_of(thread: Thread, events: Sequence[Event]) -> Iterator[Entry]:
         if type(event) not in _INDEXED:
             continue
         match event:
-            case RunQueued() | RunStarted() if event.message is not None:
+            case RunStarted() | RunQueued() if event.message is not None:
                 yield _entry(thread, event, "run", event.run_id, is_open=False)
             case ApprovalRequested():
                 due_at = event.expires_at
