@@ -17,8 +17,14 @@ from sk_agents.app import create_app
 from sk_agents.authorization import token_authorizer
 from sk_agents.authorization.oidc_authorizer import OidcAuthorizer
 from sk_agents.authorization.request_authorizer import Principal
+from sk_agents.authorization.token_authorizer import MAX_LIFETIME, SKEW
 from sk_agents.config.settings import Settings, load_settings
-from sk_agents.exceptions import ConfigurationError, InsufficientScope, Unauthenticated
+from sk_agents.exceptions import (
+    ConfigurationError,
+    InsufficientScope,
+    TokenExpired,
+    Unauthenticated,
+)
 from sk_agents.testing.scripted_model import says
 from tests.authorization.issuer import TestIssuer, private_key, running_issuer
 from tests.chats.serving import id_of, names, serving
@@ -156,6 +162,39 @@ async def test_examined_token_without_the_name_of_its_key_is_objected(issuer: Te
     nameless = jwt.encode(claims, private_key(0), "RS256")
     found = await OidcAuthorizer(settings(issuer)).examine(nameless)
     assert ["header is not accepted" in str(one) for one in found.objections] == [True]
+
+
+async def test_examined_token_whose_subject_is_a_number_is_for_no_other_audience(
+    issuer: TestIssuer,
+) -> None:
+    claims = jwt.decode(token(issuer), options={"verify_signature": False})
+    claims_text = json.dumps({**claims, "sub": 5}).encode()
+    sent = jwt.PyJWS().encode(claims_text, private_key(0), "RS256", headers={"kid": "key-0"})
+    found = await OidcAuthorizer(settings(issuer)).examine(sent)
+    said = [str(one) for one in found.objections]
+    assert any("subject is not a text" in one for one in said)
+    assert not any("another audience" in one for one in said)
+
+
+@pytest.mark.parametrize(
+    ("lives", "ends"), [(3600, 3600), (10 * MAX_LIFETIME, MAX_LIFETIME)], ids=["its", "the longest"]
+)
+async def test_token_is_taken_from_a_minute_before_its_time_to_a_minute_after_it(
+    issuer: TestIssuer, lives: int, ends: int
+) -> None:
+    """By the server's clock, with which its own library does not compare."""
+    begins = int(time.time())
+    sent = f"Bearer {token(issuer, iat=begins, exp=begins + lives)}"
+
+    async def ask_at(now: float) -> None:
+        await OidcAuthorizer(settings(issuer), now=lambda: now).authorize_request(sent)
+
+    await ask_at(begins - SKEW)
+    await ask_at(begins + ends + SKEW)
+    with pytest.raises(Unauthenticated, match="issued in the future"):
+        await ask_at(begins - SKEW - 1)
+    with pytest.raises(TokenExpired):
+        await ask_at(begins + ends + SKEW + 1)
 
 
 async def test_verified_token_is_remembered_until_it_expires(issuer: TestIssuer) -> None:
