@@ -407,6 +407,158 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "a run has not used less than nothing",
         "(-1)",
     ),
+    *(
+        Equivalent(
+            "spending.budgets",
+            line,
+            "flip truth",
+            "the store answers with as many sums as it is asked for",
+            "False",
+        )
+        for line in (
+            "for advance, spent in zip(asked, sums, strict=True):",
+            "for advance, total in zip(advances, sums, strict=True):",
+        )
+    ),
+    Equivalent(
+        "spending.budgets",
+        "self._totals[spender.run_id, limit.unit] = max(0, self.of(spender, limit) + amount)",
+        "shift constant",
+        "a run has not used less than nothing",
+        "(-1)",
+    ),
+    Equivalent(
+        "spending.budgets",
+        "self._returning.cancel()",
+        "drop statement",
+        "what it would give back is given back right after",
+    ),
+    Equivalent(
+        "spending.budgets",
+        'whose = (agent,) if limit.is_own and limit.scope == "user" else ()',
+        "drop operand",
+        "no agent has a budget of an hour of its own",
+        "(limit.is_own)",
+    ),
+    Equivalent(
+        "spending.budgets",
+        "return {key: (await self._store.count([Count(key, 0, limit.ttl)]))[0]}",
+        "shift constant",
+        "one counter is asked for, so the last sum is the first",
+        "(-1)",
+    ),
+    *(
+        Equivalent(
+            "spending.budgets",
+            "if advance.lent or advance.left <= 0:",
+            operator,
+            "it is looked at once more before it is given back",
+            text,
+        )
+        for operator, text in (
+            ("drop operand", None),
+            ("swap and/or", None),
+            ("shift boundary", None),
+            ("shift constant", "(-1)"),
+        )
+    ),
+    *(
+        Equivalent(
+            "spending.budgets",
+            "self._tell_later([(one, -one.leave()) for one in idle "
+            "if not one.lent and one.left > 0])",
+            operator,
+            "the store may be told that nothing is given back",
+            text,
+        )
+        for operator, text in (("shift boundary", None), ("shift constant", "(-1)"))
+    ),
+    Equivalent(
+        "spending.budgets",
+        "self._tell_later([(one, -one.leave()) for one in idle if not one.lent and one.left > 0])",
+        "drop operand",
+        "what could not be charged may be charged now as well as with the next call",
+        "(not one.lent)",
+    ),
+    Equivalent(
+        "spending.budgets",
+        "of_others = [(advance.limit, advance.seen or 0) for advance in limits.advances]",
+        "shift constant",
+        "a share of a budget is more than nothing",
+        "(-1)",
+    ),
+    Equivalent(
+        "spending.budgets",
+        "if not self._hour_ends_at - HOUR <= now < self._hour_ends_at or self._is_full:",
+        "shift boundary",
+        "at the first instant of an hour what is known is looked up once more",
+        "self._hour_ends_at - HOUR < now < self._hour_ends_at",
+    ),
+    Equivalent(
+        "spending.budgets",
+        "return len(self._limits) > MAX_SPENDERS",
+        "shift boundary",
+        "what is kept in memory is bounded as well by one less",
+    ),
+    Equivalent(
+        "spending.budgets",
+        "def _exceeded(self, limit: Limit, spent: int, wanted: int = 0) -> BudgetExceeded:",
+        "shift constant",
+        "it is left out where all is spent, and then not looked at",
+    ),
+    *(
+        Equivalent(
+            "spending.advances",
+            "return bool(self.lent or self.left or self.coming)",
+            "drop operand",
+            "what is under way is settled with the advance that it was lent from, kept or not",
+            text,
+        )
+        for text in ("(self.left or self.coming)", "(self.lent or self.left)")
+    ),
+    Equivalent(
+        "spending.advances",
+        "if self.left >= 0:",
+        "shift boundary",
+        "where just nothing is left, nothing is missing",
+    ),
+    Equivalent(
+        "spending.advances",
+        "if spent > amount:",
+        "shift boundary",
+        "a call that has spent what it was lent gives nothing back either way",
+    ),
+    Equivalent(
+        "spending.allowances",
+        "self._size = max(1, most // BLOCKS)",
+        "shift constant",
+        "what is missing is one at least, and is taken if a block is smaller",
+        "(0)",
+    ),
+    *(
+        Equivalent("spending.allowances", line, operator, SHORTCUT, text)
+        for line, operator, text in (
+            ("if block.left > 0:", "shift constant", "(1)"),
+            ("if block.left < wanted and not block.is_used_up:", "drop operand", None),
+            ("if block.left < wanted and not block.is_used_up:", "swap and/or", None),
+        )
+    ),
+    Equivalent(
+        "spending.allowances",
+        'key, ttl = f"{self._name}\\t{window}\\t{user_id}", 2.0 * self._seconds',
+        "shift constant",
+        "the counter outlives its window either way",
+    ),
+    *(
+        Equivalent(
+            "spending.allowances",
+            "amount = max(0, min(amount - 1, self._most - full.sum))",
+            operator,
+            "the rest is less than what did not fit",
+            text,
+        )
+        for operator, text in (("swap arithmetic", "(amount + 1)"), ("shift constant", "(0)"))
+    ),
     Equivalent(
         "spending.advances",
         "if self.left >= 0:",
