@@ -17,7 +17,7 @@ from sk_agents.app import create_app
 from sk_agents.authorization import token_authorizer
 from sk_agents.authorization.oidc_authorizer import OidcAuthorizer
 from sk_agents.authorization.request_authorizer import Principal
-from sk_agents.authorization.token_authorizer import MAX_LIFETIME, SKEW
+from sk_agents.authorization.token_authorizer import MAX_LIFETIME, REMEMBERED_SECONDS, SKEW
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.exceptions import (
     ConfigurationError,
@@ -123,7 +123,7 @@ async def test_algorithm_counts_only_if_it_is_listed(issuer: TestIssuer) -> None
         await ask(issuer, sent)
     assert (await ask(issuer, sent, oidc_algorithms="RS256,ES256")).user_id == "alice-1"
     mixed = jwt.encode(claims, curve, "ES256", headers={"kid": "key-0"})
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(Unauthenticated, match="a key of another kind"):
         await ask(issuer, mixed, oidc_algorithms="RS256,ES256")
 
 
@@ -204,9 +204,24 @@ async def test_verified_token_is_remembered_until_it_expires(issuer: TestIssuer)
     first = await authorizer.authorize_request(sent)
     issuer.keys, issuer.is_down = [], True
     assert await authorizer.authorize_request(sent) is first
-    now += 361
+    now += REMEMBERED_SECONDS - 1
+    assert await authorizer.authorize_request(sent) is first
+    now += 62
     with pytest.raises(Unauthenticated):
         await authorizer.authorize_request(sent)
+
+
+async def test_no_more_tokens_are_remembered_than_the_bound(
+    issuer: TestIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_authorizer, "MAX_REMEMBERED", 1)
+    authorizer = OidcAuthorizer(settings(issuer))
+    one, other = (f"Bearer {token(issuer, sub=name)}" for name in ("alice", "bob"))
+    first = await authorizer.authorize_request(one)
+    assert await authorizer.authorize_request(one) is first
+    second = await authorizer.authorize_request(other)
+    assert await authorizer.authorize_request(other) is second
+    assert await authorizer.authorize_request(one) is not first
 
 
 async def test_server_is_ready_once_the_issuer_was_reached(issuer: TestIssuer) -> None:

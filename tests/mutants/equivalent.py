@@ -355,6 +355,61 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(named is None)",
     ),
     Equivalent(
+        "authorization.access_keys",
+        "return key if key is not None and is_right and not key.is_over(now) else None",
+        "drop operand",
+        "no text is right for a key that there is not",
+        "(is_right and (not key.is_over(now)))",
+    ),
+    Equivalent(
+        "authorization.access_keys",
+        "return",
+        "drop statement",
+        SHORTCUT,
+    ),
+    Equivalent(
+        "authorization.access_keys",
+        "self._stamp = stamp",
+        "drop statement",
+        SHORTCUT,
+    ),
+    Equivalent(
+        "authorization.access_keys",
+        "first = error.errors(include_url=False, include_input=False)[0]",
+        "flip truth",
+        "what is left out is not read",
+    ),
+    Equivalent(
+        "authorization.access_keys",
+        "first = error.errors(include_url=False, include_input=False)[0]",
+        "shift constant",
+        "of several problems the last is as good to name as the first",
+        "(-1)",
+    ),
+    *(
+        Equivalent("authorization.roles", line, "drop statement", SHORTCUT)
+        for line in ("return", "self._stamp = stamp")
+    ),
+    Equivalent(
+        "authorization.roles",
+        "first = error.errors(include_url=False, include_input=False)[0]",
+        "flip truth",
+        "what is left out is not read",
+    ),
+    Equivalent(
+        "authorization.roles",
+        "first = error.errors(include_url=False, include_input=False)[0]",
+        "shift constant",
+        "of several problems the last is as good to name as the first",
+        "(-1)",
+    ),
+    Equivalent(
+        "authorization.token_authorizer",
+        "if known is not None and self._now() < known[1]:",
+        "shift boundary",
+        "at that instant it is verified once more, to the same end",
+    ),
+    Equivalent(
         "authorization.token_authorizer",
         "or not 0 < len(key_id) <= MAX_KEY_ID_LENGTH",
         "shift boundary",
@@ -625,6 +680,63 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "persistence.encoding",
+        "after: int = 0,",
+        "shift constant",
+        "no event has the number 0",
+        "(-1)",
+    ),
+    Equivalent(
+        "persistence.encoding",
+        "if thread.chain and last_chain(thread, records) != thread.chain:",
+        "drop operand",
+        "of a head without a chain none is made",
+        "(last_chain(thread, records) != thread.chain)",
+    ),
+    *(
+        Equivalent(
+            "persistence.encoding",
+            line,
+            operator,
+            "it only says whether a commit is looked at more closely, and more of them are",
+            text,
+        )
+        for line, operator, text in (
+            ('(_N in body and body.find(b"NaN") >= 0)', "drop operand", "(_N in body)"),
+            ('(_N in body and body.find(b"NaN") >= 0)', "drop operand", "(body.find(b'NaN') >= 0)"),
+            (
+                '(_N in body and body.find(b"NaN") >= 0)',
+                "swap and/or",
+                "(_N in body or body.find(b'NaN') >= 0)",
+            ),
+            ('(_N in body and body.find(b"NaN") >= 0)', "shift constant", None),
+            ('or (_I in body and body.find(b"Infinity") >= 0)', "drop operand", None),
+            ('or (_I in body and body.find(b"Infinity") >= 0)', "swap and/or", None),
+            ("or (not body.isascii() and body.find(_REPLACEMENT) >= 0)", "drop operand", None),
+            ("or (not body.isascii() and body.find(_REPLACEMENT) >= 0)", "swap and/or", None),
+            ("or (not body.isascii() and body.find(_REPLACEMENT) >= 0)", "shift constant", None),
+            (
+                'or body.count(b"{") + body.count(b"[") > _SURELY_SHALLOW',
+                "shift boundary",
+                None,
+            ),
+        )
+    ),
+    *(
+        Equivalent(
+            "persistence.encoding",
+            line,
+            operator,
+            "a record begins with a brace",
+            text,
+        )
+        for line, operator, text in (
+            ('(_N in body and body.find(b"NaN") >= 0)', "shift boundary", None),
+            ('or (_I in body and body.find(b"Infinity") >= 0)', "shift boundary", None),
+            ('or (_I in body and body.find(b"Infinity") >= 0)', "shift constant", "(1)"),
+        )
+    ),
+    Equivalent(
+        "persistence.encoding",
         'or (_I in body and body.find(b"Infinity") >= 0)',
         "shift constant",
         "it only chooses the careful way to read a record, which reads every record alike",
@@ -641,12 +753,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "or (not body.isascii() and body.find(_REPLACEMENT) >= 0)",
         "shift boundary",
         "a record begins with a brace",
-    ),
-    Equivalent(
-        "persistence.encoding",
-        "if len(events) > LARGE_COMMIT:",
-        "shift boundary",
-        "the bytes are the same, in a thread or not",
     ),
     Equivalent(
         "persistence.file.lines",
@@ -667,6 +773,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "swap arithmetic",
         "the line before is read too, and nothing is taken from it",
         "(seq - 1)",
+    ),
+    Equivalent(
+        "persistence.file.log",
+        "if commit_id is not None and next_seq > self.next_seq:",
+        "drop operand",
+        "a claim, which has no id, has no events either",
+        "(next_seq > self.next_seq)",
     ),
     Equivalent(
         "persistence.file.log",
