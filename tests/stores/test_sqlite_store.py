@@ -14,6 +14,7 @@ from sk_agents.engine.ports import Count
 from sk_agents.exceptions import Conflict, StateCorrupt, StoreUnavailable, ThreadNotFound
 from sk_agents.persistence.codec import PlainCodec
 from sk_agents.persistence.encoding import ThreadCodec
+from sk_agents.persistence.sqlite import store as sqlite_store
 from sk_agents.persistence.sqlite.group_writer import MAX_GROUP
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing.commits import (
@@ -141,6 +142,20 @@ async def test_commit_decodes_only_a_head_that_another_process_has_changed(tmp_p
         with pytest.raises(Conflict):
             await ours.commit(append(two, run_started("run-3", "hello")))
         assert codec.decoded == ["two"]
+
+
+async def test_heads_of_no_more_threads_are_kept_than_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_store, "MAX_CACHED_HEADS", 1)
+    codec = NotingCodec()
+    async with SqliteStore(tmp_path / "teal.sqlite", codec=codec) as store:
+        one = (await store.commit(create("one"))).thread
+        one = (await store.commit(append(one, run_started("run-1", "hello")))).thread
+        assert codec.decoded == []
+        await store.commit(create("two"))
+        await store.commit(append(one, thought()))
+        assert codec.decoded == ["one"]
 
 
 @pytest.mark.parametrize("column", ["checksum = checksum + 1", "user_id = 'eve'"])
