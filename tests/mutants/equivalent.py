@@ -627,6 +627,16 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "shift boundary",
         "two limits of one place and one amount count alike",
     ),
+    *(
+        Equivalent(
+            "hitl.policy",
+            line,
+            "shift constant",
+            "only which of them is more counts, and stays",
+            text,
+        )
+        for line, text in (("return 0", "(-1)"), ("return 3", "(4)"))
+    ),
     Equivalent(
         "hitl.approval_manager",
         'raise AssertionError("a thread is watched without end")',
@@ -756,6 +766,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "persistence.file.lines",
+        'commit_id = line.commit_id or ""',
+        "drop operand",
+        "a claim, which has no id, is never answered with",
+        "(line.commit_id)",
+    ),
+    Equivalent(
+        "persistence.file.lines",
         "start = len(_START % 0)",
         "shift constant",
         "every number has the same width there",
@@ -780,6 +797,25 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "drop operand",
         "a claim, which has no id, has no events either",
         "(next_seq > self.next_seq)",
+    ),
+    *(
+        Equivalent(
+            "persistence.file.log",
+            "if max_bytes is not None and first < end:",
+            operator,
+            "of no lines there is none too many",
+            text,
+        )
+        for operator, text in (
+            ("shift boundary", None),
+            ("drop operand", "(max_bytes is not None)"),
+        )
+    ),
+    Equivalent(
+        "persistence.file.log",
+        "for first_seq, offset in zip(known.first_seqs, known.offsets, strict=True):",
+        "flip truth",
+        "each line has both",
     ),
     Equivalent(
         "persistence.file.log",
