@@ -858,6 +858,12 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "persistence.file.tree",
+        "fcntl.flock(fd, fcntl.LOCK_UN)",
+        "drop statement",
+        "the file is closed right after, which gives its lock up too",
+    ),
+    Equivalent(
+        "persistence.file.tree",
         "time.sleep(pause)",
         "drop statement",
         "it would wait for the lock without a pause, and as long",
