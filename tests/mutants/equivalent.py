@@ -839,12 +839,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "persistence.file.log",
-        "return self.stamp[0] if self.stamp else 0",
-        "shift constant",
-        "no log has one of these inodes",
-    ),
-    Equivalent(
-        "persistence.file.log",
         "return 1000 + 200 * len(self.known.commits) + 600 * len(self.known.entries)",
         "shift constant",
         "an estimate: what is kept in memory is bounded to the same with a byte more or less",
