@@ -93,6 +93,7 @@ async def test_newest_part_that_is_cut_off_is_found_with_a_kept_checkpoint_only(
         assert await found(store) == []
         [finding] = await found(store, kept)
         assert "checkpoint" in finding.problem
+        assert finding.seq == kept.next_seq - 1
 
 
 async def test_thread_that_is_gone_is_found_unless_its_deletion_was_noted(tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ async def test_later_commits_and_checkpoints_change_nothing_about_the_first(
         result = await verify(store, kept=[first], keys=[SIGNER.public])
         assert (result.findings, result.uncovered) == ([], 1)
         second = await checkpoint(store, log)
-        result = await verify(store, kept=[first, second], keys=[SIGNER.public])
+        result = await verify(store, kept=[second, first], keys=[SIGNER.public])
         assert (result.findings, result.uncovered, result.checkpoints) == ([], 0, 4)
         assert result.last_checkpoint == second
 
@@ -148,8 +149,8 @@ async def test_log_in_several_parts_is_verified_over_all_of_them(
         await store.delete(thread.thread_id, next_seq=thread.next_seq)
         short = thread._replace(next_seq=records[-1].first_seq)
         await store.restore(short._replace(chain=last_chain(short, changed)), changed)
-        assert [one.problem for one in await found(store, kept)] == [
-            "does not follow the part of the log before it"
+        assert [(one.log, one.seq, one.problem) for one in await found(store, kept)] == [
+            (parts[1], 1, "does not follow the part of the log before it")
         ]
 
 

@@ -17,7 +17,12 @@ from sk_agents.app import create_app
 from sk_agents.authorization import token_authorizer
 from sk_agents.authorization.oidc_authorizer import OidcAuthorizer
 from sk_agents.authorization.request_authorizer import Principal
-from sk_agents.authorization.token_authorizer import MAX_LIFETIME, REMEMBERED_SECONDS, SKEW
+from sk_agents.authorization.token_authorizer import (
+    MAX_LIFETIME,
+    REMEMBERED_SECONDS,
+    SKEW,
+    bearer_token,
+)
 from sk_agents.config.settings import Settings, load_settings
 from sk_agents.exceptions import (
     ConfigurationError,
@@ -99,6 +104,15 @@ async def test_token_that_is_not_for_this_server_is_refused(
 ) -> None:
     with pytest.raises(Unauthenticated):
         await ask(issuer, token(issuer, **changed), oidc_user_claim="email")
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic a.b.c", "Bearer a b"])
+@pytest.mark.parametrize("end", ["", "\t", "\n", " "])
+def test_header_that_is_no_bearer_token_is_refused(header: str, end: str) -> None:
+    for sent in (header + end, f"Bearer a.b.c{end or ' '}"):
+        with pytest.raises(Unauthenticated):
+            bearer_token(sent)
+    assert bearer_token("bEARER a.b.c") == "a.b.c"
 
 
 async def test_one_of_several_audiences_is_enough(issuer: TestIssuer) -> None:

@@ -425,6 +425,12 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "audit.verification",
+        "if last is None or checkpoint.at > last.at:",
+        "shift boundary",
+        "of two that were made at one time either is the last",
+    ),
+    Equivalent(
+        "audit.verification",
         "async for page in pages_of(self.store, thread, after=self.read.get(thread_id, 0)):",
         "shift constant",
         "no event has the number 0",
@@ -816,6 +822,12 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "for first_seq, offset in zip(known.first_seqs, known.offsets, strict=True):",
         "flip truth",
         "each line has both",
+    ),
+    Equivalent(
+        "persistence.file.log",
+        'with open(fd, "rb", closefd=False, buffering=1 << 18) as stream:',
+        "shift constant",
+        "it only says how much is read at a time",
     ),
     Equivalent(
         "persistence.file.log",

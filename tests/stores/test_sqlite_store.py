@@ -216,6 +216,15 @@ async def test_step_of_a_run_writes_the_pages_of_its_head_and_its_record_alone(
     assert frames == 3
 
 
+async def test_page_that_its_bytes_just_fill_is_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / "teal.sqlite"
+    async with SqliteStore(path) as store:
+        head = (await store.commit(create("t", thought("first")))).thread
+        size = len(record_of(path, "t"))
+        await store.commit(append(head, thought("second")))
+        assert [one.seq for one in await store.events_after("t", 0, max_bytes=size)] == [1]
+
+
 async def test_record_that_is_missing_between_others_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "teal.sqlite"
     async with SqliteStore(path) as store:
