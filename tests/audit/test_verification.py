@@ -73,7 +73,11 @@ async def test_checkpoint_of_another_key_or_with_another_content_is_refused(
 async def test_result_says_how_much_was_read(tmp_path: Path) -> None:
     async with opened(f"sqlite://{tmp_path}/s") as store:
         kept = await filled(store)
-        result = await verify(store, kept=[kept], keys=[SIGNER.public])
+        told: list[tuple[int, int]] = []
+        result = await verify(
+            store, kept=[kept], keys=[SIGNER.public], told=lambda done, of: told.append((done, of))
+        )
+        assert told == [(number, len(told)) for number in range(1, len(told) + 1)] != []
         ids = [name for name in await store.all_threads(limit=100) if name != SERVER_LOG]
         heads = await store.heads(ids)
         assert result.threads == len(ids) > 1
@@ -93,6 +97,7 @@ async def test_newest_part_that_is_cut_off_is_found_with_a_kept_checkpoint_only(
         assert await found(store) == []
         [finding] = await found(store, kept)
         assert "checkpoint" in finding.problem
+        assert finding.seq == kept.next_seq - 1
 
 
 async def test_thread_that_is_gone_is_found_unless_its_deletion_was_noted(tmp_path: Path) -> None:
@@ -129,7 +134,7 @@ async def test_later_commits_and_checkpoints_change_nothing_about_the_first(
         result = await verify(store, kept=[first], keys=[SIGNER.public])
         assert (result.findings, result.uncovered) == ([], 1)
         second = await checkpoint(store, log)
-        result = await verify(store, kept=[first, second], keys=[SIGNER.public])
+        result = await verify(store, kept=[second, first], keys=[SIGNER.public])
         assert (result.findings, result.uncovered, result.checkpoints) == ([], 0, 4)
         assert result.last_checkpoint == second
 
@@ -148,8 +153,8 @@ async def test_log_in_several_parts_is_verified_over_all_of_them(
         await store.delete(thread.thread_id, next_seq=thread.next_seq)
         short = thread._replace(next_seq=records[-1].first_seq)
         await store.restore(short._replace(chain=last_chain(short, changed)), changed)
-        assert [one.problem for one in await found(store, kept)] == [
-            "does not follow the part of the log before it"
+        assert [(one.log, one.seq, one.problem) for one in await found(store, kept)] == [
+            (parts[1], 1, "does not follow the part of the log before it")
         ]
 
 
@@ -161,12 +166,13 @@ async def test_two_processes_and_a_restart_write_one_log(tmp_path: Path) -> None
         assert await found(store, kept) == []
 
 
-async def test_damage_to_the_server_s_own_log_is_found_with_its_place(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log", [SERVER_LOG, "t1"])
+async def test_damage_to_any_log_is_found_with_its_place(tmp_path: Path, log: str) -> None:
     url = f"sqlite://{tmp_path}/s"
     async with opened(url) as store:
         await filled(store)
-        _, records = await store.whole_thread(SERVER_LOG)
-    place = (SERVER_LOG, records[2].first_seq)
+        _, records = await store.whole_thread(log)
+    place = (log, records[1].first_seq)
     with closing(apsw.Connection(str(tmp_path / "s"))) as database:
         damage = f"UPDATE record SET body = zeroblob(9) WHERE {OF_THREAD} AND place & 65535 = ?"
         database.execute(damage, place)

@@ -18,7 +18,7 @@ from sk_agents.authorization.access_keys import KeysFile, default_keys_file
 from sk_agents.authorization.key_authorizer import KeyAuthorizer
 from sk_agents.cli import app
 from sk_agents.config.settings import Settings
-from sk_agents.exceptions import AuthorizerUnavailable, Unauthenticated
+from sk_agents.exceptions import AuthorizerUnavailable, ConfigurationError, Unauthenticated
 
 
 @pytest.fixture
@@ -73,6 +73,9 @@ def test_file_has_no_key_in_it_and_is_the_users_alone(path: Path) -> None:
         lambda key: key.upper(),
         lambda key: key.replace("teal_", "meal_"),
         lambda key: "teal_000000000000_" + "A" * 43,
+        # That there is a key of this id is no secret: `teal keys list` says it.
+        lambda key: key[:-43] + "A" * 43,
+        lambda key: key[:-1] + ("B" if key[-1] == "A" else "A"),
         lambda key: "é" * 20,
     ],
 )
@@ -90,6 +93,19 @@ async def test_key_ends_when_it_was_said_to(path: Path) -> None:
     with pytest.raises(Unauthenticated):
         await user_of(path, over)
     assert [line.count("expired") for line in teal("list").stdout.splitlines()] == [1, 0]
+
+
+def test_key_is_over_at_the_instant_that_was_said(path: Path) -> None:
+    keys, end = KeysFile(path), datetime.now(UTC) + timedelta(hours=1)
+    _, text = keys.add("alice", expires_at=end)
+    assert keys.find(text, end - timedelta(microseconds=1)) is not None
+    assert keys.find(text, end) is None
+
+
+def test_folder_in_the_place_of_the_file_is_named(path: Path) -> None:
+    path.mkdir(parents=True)
+    with pytest.raises(ConfigurationError, match=f"{path}: Is a directory"):
+        KeysFile(path).keys()
 
 
 def test_list_tells_when_keys_were_made_and_end(path: Path) -> None:
@@ -188,6 +204,24 @@ async def test_entry_copied_for_another_user_makes_no_user_of_another(path: Path
     with pytest.raises(AuthorizerUnavailable, match="two keys have one id"):
         await user_of(path, key)
     assert teal("add", "carol").exit_code == 78, "and no entry of it is lost"
+
+
+def test_key_that_cannot_be_kept_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "keys.json"
+    monkeypatch.setenv("TA_KEYS_FILE", str(path))
+    result = teal("add", "alice")
+    assert (result.exit_code, result.stdout) == (78, "")
+    assert str(path) in result.stderr.replace("\n", "")
+
+
+def test_file_that_is_no_document_at_all_is_named(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text("[")
+    with pytest.raises(ConfigurationError, match="not a file of keys at 'the whole'"):
+        KeysFile(path).keys()
 
 
 def test_damaged_file_is_named_and_left_alone(damaged: tuple[Path, str]) -> None:

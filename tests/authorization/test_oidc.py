@@ -17,8 +17,19 @@ from sk_agents.app import create_app
 from sk_agents.authorization import token_authorizer
 from sk_agents.authorization.oidc_authorizer import OidcAuthorizer
 from sk_agents.authorization.request_authorizer import Principal
+from sk_agents.authorization.token_authorizer import (
+    MAX_LIFETIME,
+    REMEMBERED_SECONDS,
+    SKEW,
+    bearer_token,
+)
 from sk_agents.config.settings import Settings, load_settings
-from sk_agents.exceptions import ConfigurationError, InsufficientScope, Unauthenticated
+from sk_agents.exceptions import (
+    ConfigurationError,
+    InsufficientScope,
+    TokenExpired,
+    Unauthenticated,
+)
 from sk_agents.testing.scripted_model import says
 from tests.authorization.issuer import TestIssuer, private_key, running_issuer
 from tests.chats.serving import id_of, names, serving
@@ -95,6 +106,15 @@ async def test_token_that_is_not_for_this_server_is_refused(
         await ask(issuer, token(issuer, **changed), oidc_user_claim="email")
 
 
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic a.b.c", "Bearer a b"])
+@pytest.mark.parametrize("end", ["", "\t", "\n", " "])
+def test_header_that_is_no_bearer_token_is_refused(header: str, end: str) -> None:
+    for sent in (header + end, f"Bearer a.b.c{end or ' '}"):
+        with pytest.raises(Unauthenticated):
+            bearer_token(sent)
+    assert bearer_token("bEARER a.b.c") == "a.b.c"
+
+
 async def test_one_of_several_audiences_is_enough(issuer: TestIssuer) -> None:
     await ask(issuer, token(issuer, aud=["account", "teal"]))
 
@@ -117,7 +137,7 @@ async def test_algorithm_counts_only_if_it_is_listed(issuer: TestIssuer) -> None
         await ask(issuer, sent)
     assert (await ask(issuer, sent, oidc_algorithms="RS256,ES256")).user_id == "alice-1"
     mixed = jwt.encode(claims, curve, "ES256", headers={"kid": "key-0"})
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(Unauthenticated, match="a key of another kind"):
         await ask(issuer, mixed, oidc_algorithms="RS256,ES256")
 
 
@@ -158,6 +178,39 @@ async def test_examined_token_without_the_name_of_its_key_is_objected(issuer: Te
     assert ["header is not accepted" in str(one) for one in found.objections] == [True]
 
 
+async def test_examined_token_whose_subject_is_a_number_is_for_no_other_audience(
+    issuer: TestIssuer,
+) -> None:
+    claims = jwt.decode(token(issuer), options={"verify_signature": False})
+    claims_text = json.dumps({**claims, "sub": 5}).encode()
+    sent = jwt.PyJWS().encode(claims_text, private_key(0), "RS256", headers={"kid": "key-0"})
+    found = await OidcAuthorizer(settings(issuer)).examine(sent)
+    said = [str(one) for one in found.objections]
+    assert any("subject is not a text" in one for one in said)
+    assert not any("another audience" in one for one in said)
+
+
+@pytest.mark.parametrize(
+    ("lives", "ends"), [(3600, 3600), (10 * MAX_LIFETIME, MAX_LIFETIME)], ids=["its", "the longest"]
+)
+async def test_token_is_taken_from_a_minute_before_its_time_to_a_minute_after_it(
+    issuer: TestIssuer, lives: int, ends: int
+) -> None:
+    """By the server's clock, with which its own library does not compare."""
+    begins = int(time.time())
+    sent = f"Bearer {token(issuer, iat=begins, exp=begins + lives)}"
+
+    async def ask_at(now: float) -> None:
+        await OidcAuthorizer(settings(issuer), now=lambda: now).authorize_request(sent)
+
+    await ask_at(begins - SKEW)
+    await ask_at(begins + ends + SKEW)
+    with pytest.raises(Unauthenticated, match="issued in the future"):
+        await ask_at(begins - SKEW - 1)
+    with pytest.raises(TokenExpired):
+        await ask_at(begins + ends + SKEW + 1)
+
+
 async def test_verified_token_is_remembered_until_it_expires(issuer: TestIssuer) -> None:
     now = time.time()
     authorizer = OidcAuthorizer(settings(issuer), now=lambda: now)
@@ -165,9 +218,24 @@ async def test_verified_token_is_remembered_until_it_expires(issuer: TestIssuer)
     first = await authorizer.authorize_request(sent)
     issuer.keys, issuer.is_down = [], True
     assert await authorizer.authorize_request(sent) is first
-    now += 361
+    now += REMEMBERED_SECONDS - 1
+    assert await authorizer.authorize_request(sent) is first
+    now += 62
     with pytest.raises(Unauthenticated):
         await authorizer.authorize_request(sent)
+
+
+async def test_no_more_tokens_are_remembered_than_the_bound(
+    issuer: TestIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_authorizer, "MAX_REMEMBERED", 1)
+    authorizer = OidcAuthorizer(settings(issuer))
+    one, other = (f"Bearer {token(issuer, sub=name)}" for name in ("alice", "bob"))
+    first = await authorizer.authorize_request(one)
+    assert await authorizer.authorize_request(one) is first
+    second = await authorizer.authorize_request(other)
+    assert await authorizer.authorize_request(other) is second
+    assert await authorizer.authorize_request(one) is not first
 
 
 async def test_server_is_ready_once_the_issuer_was_reached(issuer: TestIssuer) -> None:

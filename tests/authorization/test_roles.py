@@ -10,9 +10,17 @@ import pytest
 from sk_agents.authorization.access_keys import KeysFile
 from sk_agents.authorization.key_authorizer import KeyAuthorizer
 from sk_agents.authorization.request_authorizer import Principal
-from sk_agents.authorization.roles import EVERY_ROLE, RoleMap, memberships, read_role_map
+from sk_agents.authorization.roles import (
+    EVERY_ROLE,
+    MAX_NAME,
+    RoleMap,
+    RolesFile,
+    memberships,
+    read_role_map,
+)
 from sk_agents.config.settings import Settings
-from sk_agents.exceptions import ConfigurationError, MissingRole
+from sk_agents.engine.models import audience_key
+from sk_agents.exceptions import AuthorizerUnavailable, ConfigurationError, MissingRole
 from sk_agents.http.caller import USERS, Caller, CallerCheck, require_role
 from sk_agents.testing import HeaderAuthorizer
 from tests.chats.people import PeopleAuthorizer, person
@@ -80,9 +88,30 @@ def test_file_that_was_changed_counts_at_once(tmp_path: Path) -> None:
     new = tmp_path / "new.yaml"
     new.write_text("operator: {users: [eve]}\n")
     new.replace(file)
+    assert roles.described() == {"operator": "users: eve"}
     assert roles.roles_of(Principal("ada")) == {"user"}
     assert roles.roles_of(Principal("eve")) == {"user", "operator"}
-    assert roles.described() == {"operator": "users: eve"}
+
+
+async def test_file_that_cannot_be_read_is_no_authorizer_that_can_be_had(tmp_path: Path) -> None:
+    file = tmp_path / "roles.yaml"
+    file.write_text("operator: {users: [ada]}\n")
+    roles = RolesFile(file)
+    await roles.ping()
+    file.unlink()
+    with pytest.raises(AuthorizerUnavailable, match=r"TA_ROLES: .*roles\.yaml: No such file"):
+        await roles.ping()
+
+
+def test_groups_and_roles_count_up_to_the_longest_name_that_a_rule_may_have() -> None:
+    named = frozenset({"", "x", "y" * MAX_NAME, "z" * (MAX_NAME + 1), "a\nb"})
+    found = memberships(Principal("ada", groups=named, roles=named), frozenset())
+    kept = ("x", "y" * MAX_NAME)
+    assert found == {
+        audience_key("user", "ada"),
+        *(audience_key("group", name) for name in kept),
+        *(audience_key("role", name) for name in kept),
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """How a commit is written, and how damage is recognised."""
 
+import asyncio
 import time
 from typing import Any
 
@@ -8,16 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sk_agents.engine.events import BranchChanged, Event, Unrecognised
+from sk_agents.engine.log.chain import extended
 from sk_agents.engine.log.commits import Absent
-from sk_agents.engine.models import EPOCH
+from sk_agents.engine.models import EPOCH, Thread
 from sk_agents.engine.ports import StoredRecord
 from sk_agents.exceptions import CommitReused, InvalidInput, SchemaTooNew, StateCorrupt
 from sk_agents.persistence.encoding import (
+    LARGE_COMMIT,
     LongRecords,
     Record,
     check_replay,
     decode_record,
     encode_events,
+    encoded_events,
     read_whole_log,
     record_checksum,
 )
@@ -153,14 +157,34 @@ def test_well_sealed_nonsense_is_damage(body: bytes) -> None:
         decode_record(**PLACE, body=body, check=record_checksum(**PLACE, body=body))
 
 
+def nested(value: Any, depth: int) -> Any:
+    for _ in range(depth):
+        value = [value] if isinstance(value, list) else {"a": value}
+    return value
+
+
 @pytest.mark.parametrize(
     "value",
-    ["\ud800", object(), float("nan"), [float("inf")], {"a": -float("inf")}],
-    ids=["half a pair", "an object", "nan", "infinity", "negative infinity"],
+    [
+        *("\ud800", object(), float("nan"), [float("inf")], {"a": -float("inf")}),
+        nested([], 220),
+        nested({}, 220),
+    ],
+    ids=[
+        *("half a pair", "an object", "nan", "infinity", "negative infinity"),
+        *("deeper than is read: lists", "deeper than is read: objects"),
+    ],
 )
 def test_value_without_a_json_form_is_refused(value: Any) -> None:
     with pytest.raises(InvalidInput):
         encode_events([proposed(arguments={"x": value})], AT)
+
+
+def test_name_with_half_a_pair_is_refused_and_a_replacement_is_a_name_like_others() -> None:
+    with pytest.raises(InvalidInput):
+        encode_events([proposed(arguments={"\ud800": 1})], AT)
+    event = proposed(arguments={"\ufffd": [{"é": 1}]})
+    assert stored([event]).events == placed([event], 3)
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity, or so"])
@@ -208,8 +232,53 @@ def test_whole_log_with_a_record_that_holds_nothing_is_damaged() -> None:
     whole = StoredRecord(1, "c", encode_events([started()], AT))
     empty = StoredRecord(1, "nothing", encode_events([], AT))
     assert len(read_whole_log(head, [whole])) == 1
-    with pytest.raises(StateCorrupt, match="missing"):
-        read_whole_log(head, [empty, whole])
+    for records in ([empty, whole], [whole, StoredRecord(2, "nothing", empty.body)]):
+        with pytest.raises(StateCorrupt, match="missing"):
+            read_whole_log(head, records)
+
+
+def whole_log() -> tuple[Thread, list[StoredRecord]]:
+    """Three records of three events each, and their chained head."""
+    records = [StoredRecord(seq, f"c{seq}", encode_events(turn(), AT)) for seq in (1, 4, 7)]
+    head = admitted(Absent(NEW), None, started()).thread._replace(next_seq=10, chain="")
+    chain = ""
+    for record in records:
+        chain = extended(head, chain, record.first_seq, record.commit_id, record.body)
+    return head._replace(chain=chain), records
+
+
+def test_whole_log_is_read_as_its_head_describes_it() -> None:
+    head, records = whole_log()
+    found = read_whole_log(head, records)
+    assert [(record.first_seq, record.last_seq) for record in found] == [(1, 3), (4, 6), (7, 9)]
+
+
+@pytest.mark.parametrize("left", [(1, 2), (0, 2), (0, 1), (), (1, 0, 2)], ids=str)
+def test_whole_log_that_lacks_a_record_or_has_another_order_is_damaged(
+    left: tuple[int, ...],
+) -> None:
+    head, records = whole_log()
+    for chain in (head.chain, ""):
+        with pytest.raises(StateCorrupt, match="missing"):
+            read_whole_log(head._replace(chain=chain), [records[at] for at in left])
+
+
+def test_whole_log_with_another_record_than_its_head_chains_is_damaged() -> None:
+    head, records = whole_log()
+    records[1] = StoredRecord(4, "another", records[1].body)
+    with pytest.raises(StateCorrupt, match="not what its head chains"):
+        read_whole_log(head, records)
+    assert len(read_whole_log(head._replace(chain=""), records)) == 3, "one of an earlier version"
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+async def test_others_are_served_while_a_large_commit_is_written(is_large: bool) -> None:
+    served = asyncio.ensure_future(asyncio.sleep(0))
+    await asyncio.sleep(0)
+    events = [started()] * (LARGE_COMMIT + is_large)
+    assert await encoded_events(events, AT) == encode_events(events, AT)
+    assert served.done() == is_large
+    await served
 
 
 def test_fields_without_a_value_take_no_room_in_a_record() -> None:

@@ -190,6 +190,16 @@ def test_doubt_about_one_rule_does_not_weaken_a_later_one() -> None:
     assert policy({"rules": rules}).verdict(call(), WRITE) == "deny"
 
 
+def test_person_is_told_why_they_are_asked_and_not_of_a_doubt_that_wants_no_more() -> None:
+    rules = [
+        {"tool": "*", "when": {"amount": {"equals": "5"}}, "then": "ask"},
+        {"tool": "*", "then": "ask", "reason": "money moves"},
+    ]
+    assert policy({"rules": rules}).explain(call(), WRITE) == Verdict(
+        "ask", "rules[1]", "money moves"
+    )
+
+
 def test_text_too_long_to_match_is_asked_about() -> None:
     long = call(READ, {**ARGUMENTS, "path": "x" * 100_000})
     assert ruled({"path": {"matches": "*"}}).verdict(long, READ) == "ask"

@@ -75,6 +75,12 @@ def test_reason_is_demanded_of_the_requester_and_of_others() -> None:
         approvals({"then": "allow", "reason_required": True})
 
 
+def test_of_two_rules_in_doubt_the_one_with_a_time_is_kept() -> None:
+    unreadable = {"when": {"amount": {"equals": "5"}}}
+    found = review_of({"amount": 5}, unreadable, {**unreadable, "expires": "1h"})
+    assert found is not None and found.lifetime == 3600
+
+
 def test_rule_that_only_asks_demands_nothing() -> None:
     assert review_of({}, {}) is None
 

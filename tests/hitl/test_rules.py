@@ -279,6 +279,7 @@ def test_rule_that_a_laxer_one_before_it_hides_stops_the_start(
     ("first", "later"),
     [
         ({"tool": "Files-edit", "then": "allow"}, {"tool": "Files-*", "then": "deny"}),
+        ({"tool": "Files-*", "then": "allow"}, {"tool": "Mail-send", "then": "deny"}),
         (
             {"tool": "Files-*", "then": "allow", "when": {"path": {"equals": "x"}}},
             {"tool": "Files-edit", "then": "deny"},

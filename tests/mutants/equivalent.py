@@ -315,6 +315,61 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(named is None)",
     ),
     Equivalent(
+        "authorization.access_keys",
+        "return key if key is not None and is_right and not key.is_over(now) else None",
+        "drop operand",
+        "no text is right for a key that there is not",
+        "(is_right and (not key.is_over(now)))",
+    ),
+    Equivalent(
+        "authorization.access_keys",
+        "return",
+        "drop statement",
+        SHORTCUT,
+    ),
+    Equivalent(
+        "authorization.access_keys",
+        "self._stamp = stamp",
+        "drop statement",
+        SHORTCUT,
+    ),
+    Equivalent(
+        "authorization.access_keys",
+        "first = error.errors(include_url=False, include_input=False)[0]",
+        "flip truth",
+        "what is left out is not read",
+    ),
+    Equivalent(
+        "authorization.access_keys",
+        "first = error.errors(include_url=False, include_input=False)[0]",
+        "shift constant",
+        "of several problems the last is as good to name as the first",
+        "(-1)",
+    ),
+    *(
+        Equivalent("authorization.roles", line, "drop statement", SHORTCUT)
+        for line in ("return", "self._stamp = stamp")
+    ),
+    Equivalent(
+        "authorization.roles",
+        "first = error.errors(include_url=False, include_input=False)[0]",
+        "flip truth",
+        "what is left out is not read",
+    ),
+    Equivalent(
+        "authorization.roles",
+        "first = error.errors(include_url=False, include_input=False)[0]",
+        "shift constant",
+        "of several problems the last is as good to name as the first",
+        "(-1)",
+    ),
+    Equivalent(
+        "authorization.token_authorizer",
+        "if known is not None and self._now() < known[1]:",
+        "shift boundary",
+        "at that instant it is verified once more, to the same end",
+    ),
+    Equivalent(
         "authorization.token_authorizer",
         "or not 0 < len(key_id) <= MAX_KEY_ID_LENGTH",
         "shift boundary",
@@ -327,6 +382,12 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "shift constant",
         "a key without a name is refused one step later, as unknown",
         "(-1)",
+    ),
+    Equivalent(
+        "audit.verification",
+        "if last is None or checkpoint.at > last.at:",
+        "shift boundary",
+        "of two that were made at one time either is the last",
     ),
     Equivalent(
         "audit.verification",
@@ -367,6 +428,158 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "a run has not used less than nothing",
         "(-1)",
     ),
+    *(
+        Equivalent(
+            "spending.budgets",
+            line,
+            "flip truth",
+            "the store answers with as many sums as it is asked for",
+            "False",
+        )
+        for line in (
+            "for advance, spent in zip(asked, sums, strict=True):",
+            "for advance, total in zip(advances, sums, strict=True):",
+        )
+    ),
+    Equivalent(
+        "spending.budgets",
+        "self._totals[spender.run_id, limit.unit] = max(0, self.of(spender, limit) + amount)",
+        "shift constant",
+        "a run has not used less than nothing",
+        "(-1)",
+    ),
+    Equivalent(
+        "spending.budgets",
+        "self._returning.cancel()",
+        "drop statement",
+        "what it would give back is given back right after",
+    ),
+    Equivalent(
+        "spending.budgets",
+        'whose = (agent,) if limit.is_own and limit.scope == "user" else ()',
+        "drop operand",
+        "no agent has a budget of an hour of its own",
+        "(limit.is_own)",
+    ),
+    Equivalent(
+        "spending.budgets",
+        "return {key: (await self._store.count([Count(key, 0, limit.ttl)]))[0]}",
+        "shift constant",
+        "one counter is asked for, so the last sum is the first",
+        "(-1)",
+    ),
+    *(
+        Equivalent(
+            "spending.budgets",
+            "if advance.lent or advance.left <= 0:",
+            operator,
+            "it is looked at once more before it is given back",
+            text,
+        )
+        for operator, text in (
+            ("drop operand", None),
+            ("swap and/or", None),
+            ("shift boundary", None),
+            ("shift constant", "(-1)"),
+        )
+    ),
+    *(
+        Equivalent(
+            "spending.budgets",
+            "self._tell_later([(one, -one.leave()) for one in idle "
+            "if not one.lent and one.left > 0])",
+            operator,
+            "the store may be told that nothing is given back",
+            text,
+        )
+        for operator, text in (("shift boundary", None), ("shift constant", "(-1)"))
+    ),
+    Equivalent(
+        "spending.budgets",
+        "self._tell_later([(one, -one.leave()) for one in idle if not one.lent and one.left > 0])",
+        "drop operand",
+        "what could not be charged may be charged now as well as with the next call",
+        "(not one.lent)",
+    ),
+    Equivalent(
+        "spending.budgets",
+        "of_others = [(advance.limit, advance.seen or 0) for advance in limits.advances]",
+        "shift constant",
+        "a share of a budget is more than nothing",
+        "(-1)",
+    ),
+    Equivalent(
+        "spending.budgets",
+        "if not self._hour_ends_at - HOUR <= now < self._hour_ends_at or self._is_full:",
+        "shift boundary",
+        "at the first instant of an hour what is known is looked up once more",
+        "self._hour_ends_at - HOUR < now < self._hour_ends_at",
+    ),
+    Equivalent(
+        "spending.budgets",
+        "return len(self._limits) > MAX_SPENDERS",
+        "shift boundary",
+        "what is kept in memory is bounded as well by one less",
+    ),
+    Equivalent(
+        "spending.budgets",
+        "def _exceeded(self, limit: Limit, spent: int, wanted: int = 0) -> BudgetExceeded:",
+        "shift constant",
+        "it is left out where all is spent, and then not looked at",
+    ),
+    *(
+        Equivalent(
+            "spending.advances",
+            "return bool(self.lent or self.left or self.coming)",
+            "drop operand",
+            "what is under way is settled with the advance that it was lent from, kept or not",
+            text,
+        )
+        for text in ("(self.left or self.coming)", "(self.lent or self.left)")
+    ),
+    Equivalent(
+        "spending.advances",
+        "if self.left >= 0:",
+        "shift boundary",
+        "where just nothing is left, nothing is missing",
+    ),
+    Equivalent(
+        "spending.advances",
+        "if spent > amount:",
+        "shift boundary",
+        "a call that has spent what it was lent gives nothing back either way",
+    ),
+    Equivalent(
+        "spending.allowances",
+        "self._size = max(1, most // BLOCKS)",
+        "shift constant",
+        "what is missing is one at least, and is taken if a block is smaller",
+        "(0)",
+    ),
+    *(
+        Equivalent("spending.allowances", line, operator, SHORTCUT, text)
+        for line, operator, text in (
+            ("if block.left > 0:", "shift constant", "(1)"),
+            ("if block.left < wanted and not block.is_used_up:", "drop operand", None),
+            ("if block.left < wanted and not block.is_used_up:", "swap and/or", None),
+        )
+    ),
+    Equivalent(
+        "spending.allowances",
+        'key, ttl = f"{self._name}\\t{window}\\t{user_id}", 2.0 * self._seconds',
+        "shift constant",
+        "the counter outlives its window either way",
+    ),
+    *(
+        Equivalent(
+            "spending.allowances",
+            "amount = max(0, min(amount - 1, self._most - full.sum))",
+            operator,
+            "the rest is less than what did not fit",
+            text,
+        )
+        for operator, text in (("swap arithmetic", "(amount + 1)"), ("shift constant", "(0)"))
+    ),
     Equivalent(
         "spending.advances",
         "if self.left >= 0:",
@@ -379,6 +592,16 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "if limit.most < known.most:",
         "shift boundary",
         "two limits of one place and one amount count alike",
+    ),
+    *(
+        Equivalent(
+            "hitl.policy",
+            line,
+            "shift constant",
+            "only which of them is more counts, and stays",
+            text,
+        )
+        for line, text in (("return 0", "(-1)"), ("return 3", "(4)"))
     ),
     Equivalent(
         "hitl.approval_manager",
@@ -433,6 +656,63 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "persistence.encoding",
+        "after: int = 0,",
+        "shift constant",
+        "no event has the number 0",
+        "(-1)",
+    ),
+    Equivalent(
+        "persistence.encoding",
+        "if thread.chain and last_chain(thread, records) != thread.chain:",
+        "drop operand",
+        "of a head without a chain none is made",
+        "(last_chain(thread, records) != thread.chain)",
+    ),
+    *(
+        Equivalent(
+            "persistence.encoding",
+            line,
+            operator,
+            "it only says whether a commit is looked at more closely, and more of them are",
+            text,
+        )
+        for line, operator, text in (
+            ('(_N in body and body.find(b"NaN") >= 0)', "drop operand", "(_N in body)"),
+            ('(_N in body and body.find(b"NaN") >= 0)', "drop operand", "(body.find(b'NaN') >= 0)"),
+            (
+                '(_N in body and body.find(b"NaN") >= 0)',
+                "swap and/or",
+                "(_N in body or body.find(b'NaN') >= 0)",
+            ),
+            ('(_N in body and body.find(b"NaN") >= 0)', "shift constant", None),
+            ('or (_I in body and body.find(b"Infinity") >= 0)', "drop operand", None),
+            ('or (_I in body and body.find(b"Infinity") >= 0)', "swap and/or", None),
+            ("or (not body.isascii() and body.find(_REPLACEMENT) >= 0)", "drop operand", None),
+            ("or (not body.isascii() and body.find(_REPLACEMENT) >= 0)", "swap and/or", None),
+            ("or (not body.isascii() and body.find(_REPLACEMENT) >= 0)", "shift constant", None),
+            (
+                'or body.count(b"{") + body.count(b"[") > _SURELY_SHALLOW',
+                "shift boundary",
+                None,
+            ),
+        )
+    ),
+    *(
+        Equivalent(
+            "persistence.encoding",
+            line,
+            operator,
+            "a record begins with a brace",
+            text,
+        )
+        for line, operator, text in (
+            ('(_N in body and body.find(b"NaN") >= 0)', "shift boundary", None),
+            ('or (_I in body and body.find(b"Infinity") >= 0)', "shift boundary", None),
+            ('or (_I in body and body.find(b"Infinity") >= 0)', "shift constant", "(1)"),
+        )
+    ),
+    Equivalent(
+        "persistence.encoding",
         'or (_I in body and body.find(b"Infinity") >= 0)',
         "shift constant",
         "it only chooses the careful way to read a record, which reads every record alike",
@@ -451,10 +731,11 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "a record begins with a brace",
     ),
     Equivalent(
-        "persistence.encoding",
-        "if len(events) > LARGE_COMMIT:",
-        "shift boundary",
-        "the bytes are the same, in a thread or not",
+        "persistence.file.lines",
+        'commit_id = line.commit_id or ""',
+        "drop operand",
+        "a claim, which has no id, is never answered with",
+        "(line.commit_id)",
     ),
     Equivalent(
         "persistence.file.lines",
@@ -478,6 +759,38 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "persistence.file.log",
+        "if commit_id is not None and next_seq > self.next_seq:",
+        "drop operand",
+        "a claim, which has no id, has no events either",
+        "(next_seq > self.next_seq)",
+    ),
+    *(
+        Equivalent(
+            "persistence.file.log",
+            "if max_bytes is not None and first < end:",
+            operator,
+            "of no lines there is none too many",
+            text,
+        )
+        for operator, text in (
+            ("shift boundary", None),
+            ("drop operand", "(max_bytes is not None)"),
+        )
+    ),
+    Equivalent(
+        "persistence.file.log",
+        "for first_seq, offset in zip(known.first_seqs, known.offsets, strict=True):",
+        "flip truth",
+        "each line has both",
+    ),
+    Equivalent(
+        "persistence.file.log",
+        'with open(fd, "rb", closefd=False, buffering=1 << 18) as stream:',
+        "shift constant",
+        "it only says how much is read at a time",
+    ),
+    Equivalent(
+        "persistence.file.log",
         "if os.fstat(fd).st_size > known.size:",
         "shift boundary",
         "to cut a file at its end changes nothing",
@@ -498,12 +811,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "persistence.file.log",
-        "return self.stamp[0] if self.stamp else 0",
-        "shift constant",
-        "no log has one of these inodes",
-    ),
-    Equivalent(
-        "persistence.file.log",
         "return 1000 + 200 * len(self.known.commits) + 600 * len(self.known.entries)",
         "shift constant",
         "an estimate: what is kept in memory is bounded to the same with a byte more or less",
@@ -514,6 +821,12 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "shift constant",
         "it only paces the looks at a lock",
         "(1)",
+    ),
+    Equivalent(
+        "persistence.file.tree",
+        "fcntl.flock(fd, fcntl.LOCK_UN)",
+        "drop statement",
+        "the file is closed right after, which gives its lock up too",
     ),
     Equivalent(
         "persistence.file.tree",

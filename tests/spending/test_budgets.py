@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Sequence
 
 import pytest
 
-from sk_agents.engine.models import Usage
+from sk_agents.engine.models import Cost, Usage
 from sk_agents.engine.ports import Count, Reservation, Spender
 from sk_agents.exceptions import BudgetExceeded, StoreUnavailable
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.spending import budgets
-from sk_agents.spending.advances import SHARE
-from sk_agents.spending.budgets import AgentBudget, StoreBudget
-from sk_agents.spending.limits import Limit
-from sk_agents.spending.usage import UsageLedger
+from sk_agents.spending.advances import SHARE, Advance
+from sk_agents.spending.budgets import SEEN_SECONDS, AgentBudget, StoreBudget
+from sk_agents.spending.limits import HOUR_SECONDS, Limit
+from sk_agents.spending.usage import NANO, UsageLedger
 from sk_agents.testing import SettableClock
 from tests.patience import seconds
 
@@ -45,9 +46,11 @@ class AskedStore(MemoryStore):
         return sums
 
 
-def instance(store: MemoryStore, *limits: Limit, soft: float | None = None) -> StoreBudget:
+def instance(
+    store: MemoryStore, *limits: Limit, soft: float | None = None, clock: SettableClock = CLOCK
+) -> StoreBudget:
     agents = {"a": AgentBudget("a", "m", limits, soft)}
-    return StoreBudget(store, CLOCK, agents, UsageLedger(store, CLOCK, 0))
+    return StoreBudget(store, clock, agents, UsageLedger(store, clock, 0))
 
 
 def per_user(most: int) -> Limit:
@@ -56,6 +59,12 @@ def per_user(most: int) -> Limit:
 
 async def counted(store: MemoryStore) -> int:
     return sum((await store.sums("budget\t")).values())
+
+
+def alive(kind: type) -> int:
+    """How many there are that something still knows."""
+    gc.collect()
+    return sum(isinstance(one, kind) for one in gc.get_objects())
 
 
 async def call(budget: StoreBudget, *, used: Usage = USED, spender: Spender = ANN) -> str | None:
@@ -97,10 +106,58 @@ async def test_what_is_left_is_given_back_at_the_end() -> None:
     assert await counted(store) == USED.total_tokens
 
 
+async def test_what_is_left_stays_while_a_call_is_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(budgets, "LINGER_SECONDS", 0)
+    store = MemoryStore(clock=CLOCK)
+    budget = instance(store, per_user(MOST))
+    await call(budget)
+    held = await budget.reserve(ANN, Usage(prompt_tokens=50))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert await counted(store) == ESTIMATE.total_tokens
+    async with budget:
+        await budget.settle(held, USED)
+    assert await counted(store) == 2 * USED.total_tokens
+
+
+async def test_budget_that_was_given_back_is_forgotten_when_its_hour_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(budgets, "LINGER_SECONDS", 0)
+    clock = SettableClock()
+    budget = instance(MemoryStore(clock=clock), per_user(MOST), clock=clock)
+    before = alive(Advance)
+    for name in ("bob", "eve", "ann"):
+        await call(budget, spender=Spender(name, "a", "r1"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    clock.advance(HOUR_SECONDS)
+    await budget.admit(ANN)
+    assert alive(Advance) == before + 1
+
+
+async def test_agent_without_a_budget_needs_no_store() -> None:
+    store = AskedStore(clock=CLOCK)
+    budget = instance(store)
+    await budget.admit(ANN)
+    assert await call(budget) is None
+    assert store.asked == 0
+
+
+async def test_last_unit_that_is_left_is_given_back_too() -> None:
+    store = MemoryStore(clock=CLOCK)
+    async with instance(store, per_user(MOST)) as budget:
+        await call(budget, used=Usage(prompt_tokens=99))
+    assert await counted(store) == 99
+
+
 async def test_of_a_small_budget_nothing_is_set_aside() -> None:
     store = MemoryStore(clock=CLOCK)
     budget = instance(store, per_user((SHARE - 1) * ESTIMATE.total_tokens))
     begun = [await budget.reserve(ANN, ESTIMATE) for _ in range(3)]
+    assert await counted(store) == 3 * ESTIMATE.total_tokens
     for done, reservation in enumerate(begun, 1):
         await budget.settle(reservation, USED)
         spent = done * USED.total_tokens + (3 - done) * ESTIMATE.total_tokens
@@ -137,6 +194,110 @@ async def test_from_half_of_a_budget_on_the_store_counts_each_call() -> None:
     for number in range(1, 20):
         await call(budget)
         assert await counted(store) == 500 + ESTIMATE.total_tokens + number * USED.total_tokens
+
+
+@pytest.mark.parametrize("one_call", [1, 100])
+@pytest.mark.parametrize(("soft", "half"), [(None, MOST // 2), (0.2, MOST // 10)])
+@pytest.mark.parametrize("below", [0, 1])
+async def test_nothing_is_set_aside_from_half_of_what_may_be_spent_without_a_question_on(
+    soft: float | None, half: int, one_call: int, below: int
+) -> None:
+    store = MemoryStore(clock=CLOCK)
+    budget = instance(store, per_user(MOST), soft=soft)
+    await call(budget, used=Usage(prompt_tokens=half - one_call - below))
+    before = await counted(store)
+    begun = [await budget.reserve(ANN, Usage(prompt_tokens=one_call)) for _ in range(3)]
+    assert (await counted(store) > before + 3 * one_call) == bool(below)
+    if not below:
+        for done, reservation in enumerate(begun, 1):
+            await budget.settle(reservation, Usage())
+            assert await counted(store) == before + (3 - done) * one_call
+
+
+async def test_call_that_costs_nothing_changes_no_counter() -> None:
+    store = MemoryStore(clock=CLOCK)
+    budget = instance(store, per_user(1_000))
+    await call(budget, used=Usage(prompt_tokens=600))
+    await budget.settle(await budget.reserve(ANN, Usage()), Usage())
+    assert await counted(store) == 600
+
+
+async def test_smallest_call_is_counted() -> None:
+    store = MemoryStore(clock=CLOCK)
+    await instance(store, per_user(1_000)).reserve(ANN, Usage(prompt_tokens=1))
+    assert await counted(store) == 1
+
+
+async def test_call_alone_takes_no_more_than_it_lacks() -> None:
+    store = MemoryStore(clock=CLOCK)
+    budget = instance(store, per_user(MOST))
+    await call(budget)
+    await budget.reserve(ANN, ESTIMATE)
+    assert await counted(store) == USED.total_tokens + ESTIMATE.total_tokens
+
+
+async def test_share_that_is_just_enough_for_a_call_is_set_aside() -> None:
+    store = MemoryStore(clock=CLOCK)
+    async with instance(store, per_user(SHARE * ESTIMATE.total_tokens)) as budget:
+        await call(budget)
+        assert await counted(store) == ESTIMATE.total_tokens, "what is left may serve a next call"
+    async with instance(store, per_user(SHARE * ESTIMATE.total_tokens)) as budget:
+        begun = [await budget.reserve(ANN, ESTIMATE) for _ in range(2)]
+        assert await counted(store) == USED.total_tokens + 3 * ESTIMATE.total_tokens
+        for reservation in begun:
+            await budget.settle(reservation, USED)
+    assert await counted(store) == 3 * USED.total_tokens
+
+
+async def test_what_is_set_aside_goes_back_with_a_call_that_used_too_much() -> None:
+    clock = SettableClock()
+    store = MemoryStore(clock=clock)
+    one, other = (instance(store, per_user(MOST), clock=clock) for _ in range(2))
+    await call(one)
+    held = await one.reserve(ANN, Usage(prompt_tokens=50))
+    await call(other, used=Usage(prompt_tokens=MOST // 2))
+    clock.advance(SEEN_SECONDS)
+    await one.admit(ANN)  # it learns that half is spent
+    await one.settle(held, Usage(prompt_tokens=60))
+    assert await counted(store) == MOST // 2 + USED.total_tokens + 60
+
+
+async def test_instance_with_something_left_of_a_used_up_budget_begins_a_turn() -> None:
+    clock = SettableClock()
+    store = MemoryStore(clock=clock)
+    one, other = (instance(store, per_user(10_000), clock=clock) for _ in range(2))
+    await call(one, used=Usage(prompt_tokens=99))
+    await other.reserve(ANN, Usage(prompt_tokens=9_900))
+    clock.advance(SEEN_SECONDS)
+    await one.admit(ANN)
+    with pytest.raises(BudgetExceeded):
+        await other.admit(ANN)
+
+
+async def test_store_is_asked_before_a_turn_unless_little_was_spent_a_moment_ago() -> None:
+    clock = SettableClock()
+    store = AskedStore(clock=clock)
+    one, other = (instance(store, per_user(1_000), clock=clock) for _ in range(2))
+    seen = []
+    for spent in (0, 499, 1):
+        if spent:
+            await call(other, used=Usage(prompt_tokens=spent))
+        before = store.asked
+        for wait in (SEEN_SECONDS, 0, SEEN_SECONDS - 1):
+            clock.advance(wait)
+            await one.admit(ANN)
+        seen.append(store.asked - before)
+    assert seen == [1, 1, 3]
+
+
+async def test_usage_is_written_to_the_model_that_the_turn_has_chosen() -> None:
+    store = MemoryStore(clock=CLOCK)
+    ledger = UsageLedger(store, CLOCK, 90)
+    budget = StoreBudget(store, CLOCK, {"a": AgentBudget("a", "usual")}, ledger)
+    await call(budget)
+    await call(budget, spender=Spender("ann", "a", "r2", model="other"))
+    found = await ledger.rows(CLOCK.now().date())
+    assert [row.model for row in found] == ["other", "usual"]
 
 
 async def test_budget_is_spent_by_two_instances_to_its_end_and_no_further() -> None:
@@ -197,7 +358,9 @@ async def test_calls_that_use_more_than_was_held_leave_nothing_set_aside() -> No
 
 
 class GatedStore(MemoryStore):
-    """Answers once its gate is open."""
+    """Answers once its gate is open, with its failure if it has one."""
+
+    failure: StoreUnavailable | None = None
 
     def __init__(self) -> None:
         super().__init__(clock=CLOCK)
@@ -207,6 +370,8 @@ class GatedStore(MemoryStore):
     async def count(self, additions: Sequence[Count]) -> Sequence[int]:
         self.asked.set()
         await self.gate.wait()
+        if self.failure is not None:
+            raise self.failure
         return await super().count(additions)
 
 
@@ -278,6 +443,91 @@ async def test_longest_unseen_run_is_forgotten_first(monkeypatch: pytest.MonkeyP
         await budget.reserve(later, ESTIMATE)
     with pytest.raises(BudgetExceeded):
         await budget.reserve(later, ESTIMATE)
+    await budget.reserve(ANN, Usage(prompt_tokens=250))  # its log has none of the calls under way
+
+
+async def test_what_a_call_did_not_use_can_be_spent_again_to_the_last_unit() -> None:
+    budget = instance(MemoryStore(clock=CLOCK), Limit("run", "tokens", ESTIMATE.total_tokens))
+    await call(budget, used=Usage())
+    await call(budget, used=ESTIMATE)
+    with pytest.raises(BudgetExceeded):
+        await budget.reserve(ANN, Usage(prompt_tokens=1))
+
+
+async def test_of_a_budget_that_was_passed_nothing_is_left() -> None:
+    store = MemoryStore(clock=CLOCK)
+    async with instance(store, per_user(1_000)) as budget:
+        await call(budget, used=Usage(prompt_tokens=1_200))
+        report = await budget.report("ann")
+    assert [(row.spent, row.left) for row in report.rows] == [(1_200, 0)]
+
+
+async def test_budgets_of_one_user_and_of_all_are_reported_with_their_ends() -> None:
+    clock = SettableClock()
+    clock.advance(90 * 60)
+    store = MemoryStore(clock=clock)
+    limits = (
+        Limit("run", "tokens", 9_000),
+        Limit("user", "tokens", 1_000),
+        Limit("user", "USD", 5 * NANO),
+        Limit("user", "tokens", 500, is_own=True),
+        Limit("hour", "tokens", 800),
+        Limit("agent", "tokens", 2_000, is_own=True),
+        Limit("day", "tokens", 3_000),
+    )
+    used = Usage(prompt_tokens=10, cost=Cost(amount=1.0, currency="USD"))
+    async with instance(store, *limits, clock=clock) as budget:
+        for spender in (ANN, Spender("bob", "a", "r2")):
+            await call(budget, used=used, spender=spender)
+        of_ann, of_all = await budget.report("ann"), await budget.report()
+    ann: set[tuple[object, ...]] = {
+        ("user", "ann", None, "tokens", 10, 990),
+        ("user", "ann", None, "USD", 1.0, 4.0),
+        ("user", "ann", "a", "tokens", 10, 490),
+        ("hour", "ann", None, "tokens", 10, 790),
+    }
+    others: set[tuple[object, ...]] = {
+        *((scope, "bob", *rest) for scope, _, *rest in ann),
+        ("user", None, None, "tokens", 0, 1_000),
+        ("user", None, None, "USD", 0, 5.0),
+        ("user", None, "a", "tokens", 0, 500),
+        ("hour", None, None, "tokens", 0, 800),
+        ("agent", None, "a", "tokens", 20, 1_980),
+        ("day", None, None, "tokens", 20, 2_980),
+    }
+    found = [
+        {(row.scope, row.user_id, row.agent, row.unit, row.spent, row.left) for row in report.rows}
+        for report in (of_ann, of_all)
+    ]
+    assert found == [ann, ann | others]
+    assert of_ann.run == of_all.run == ["9000 tokens"]
+    assert {(row.scope, row.resets_at) for row in of_all.rows} == {
+        ("hour", "2030-01-01T02:00:00+00:00"),
+        *((scope, "2030-01-02T00:00:00+00:00") for scope in ("user", "agent", "day")),
+    }
+
+
+async def test_calls_that_have_ended_leave_no_task_behind() -> None:
+    store = MemoryStore(clock=CLOCK)
+    async with instance(store, per_user(1_000)) as budget:
+        await call(budget)
+        before = alive(asyncio.Task)
+        for _ in range(10):
+            await call(budget)
+        assert alive(asyncio.Task) <= before + 1
+
+
+async def test_store_that_fails_while_all_is_given_back_does_not_disturb_the_end() -> None:
+    store = GatedStore()
+    store.failure = StoreUnavailable()
+    async with instance(store, per_user(1_000)) as budget:
+        reserving = asyncio.ensure_future(budget.reserve(ANN, ESTIMATE))
+        await store.asked.wait()
+        reserving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reserving
+        asyncio.get_running_loop().call_soon(store.gate.set)
+    assert await counted(store) == 0
 
 
 async def test_calls_of_one_run_at_once_share_its_budget() -> None:
@@ -303,26 +553,144 @@ async def test_store_that_cannot_be_told_what_was_used_counts_all_of_it() -> Non
         raise StoreUnavailable
 
     store = AskedStore(clock=CLOCK)
-    budget = instance(store, per_user(150))
+    budget = instance(store, per_user(250))
     held = await budget.reserve(ANN, ESTIMATE)
     store.before = away
     assert await budget.settle(held, USED) is None
     store.before = None
     assert await counted(store) == ESTIMATE.total_tokens
+    await call(budget, used=TENTH)
+    assert await counted(store) == ESTIMATE.total_tokens + TENTH.total_tokens
 
 
-async def test_what_the_store_could_not_be_told_is_charged_with_the_next_call() -> None:
+@pytest.mark.parametrize("later", [0, HOUR_SECONDS])
+async def test_what_the_store_could_not_be_told_is_charged_with_the_next_call(later: float) -> None:
     def away() -> None:
         raise StoreUnavailable
 
-    store = AskedStore(clock=CLOCK)
-    budget = instance(store, per_user(1_000))
+    clock = SettableClock()
+    store = AskedStore(clock=clock)
+    budget = instance(store, per_user(1_000), clock=clock)
     held = await budget.reserve(ANN, ESTIMATE)
     store.before = away
     await budget.settle(held, Usage(prompt_tokens=300))
     store.before = None
+    clock.advance(later)
     await call(budget)
     assert await counted(store) == 300 + USED.total_tokens
+
+
+async def test_what_the_store_could_not_be_told_is_charged_while_others_are_under_way() -> None:
+    def away() -> None:
+        raise StoreUnavailable
+
+    store = AskedStore(clock=CLOCK)
+    budget = instance(store, per_user(2_000))
+    await call(budget, used=Usage(prompt_tokens=1_000))
+    held, _ = [await budget.reserve(ANN, ESTIMATE) for _ in range(2)]
+    store.before = away
+    await budget.settle(held, Usage(prompt_tokens=300))
+    store.before = None
+    await budget.reserve(ANN, ESTIMATE)
+    assert await counted(store) == 1_000 + 300 + 2 * ESTIMATE.total_tokens
+
+
+async def test_what_a_caller_that_leaves_has_used_is_counted_before_the_end() -> None:
+    store = GatedStore()
+    store.gate.set()
+    async with instance(store, per_user(1_000)) as budget:
+        held = await budget.reserve(ANN, ESTIMATE)
+        store.gate.clear()
+        store.asked.clear()
+        settling = asyncio.ensure_future(budget.settle(held, USED))
+        await store.asked.wait()
+        settling.cancel()
+        asyncio.get_running_loop().call_soon(store.gate.set)
+    assert await counted(store) == USED.total_tokens
+
+
+async def test_store_that_fails_after_the_caller_has_left_is_no_unhandled_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = GatedStore()
+    store.failure = StoreUnavailable()
+    budget = instance(store, per_user(1_000))
+    reserving = asyncio.ensure_future(budget.reserve(ANN, ESTIMATE))
+    await store.asked.wait()
+    reserving.cancel()
+    store.gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await reserving
+    del reserving
+    for _ in range(10):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert [one for one in caplog.records if one.name == "asyncio"] == []
+
+
+def test_end_of_the_process_while_the_store_is_asked_is_no_unhandled_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> None:
+        store = GatedStore()
+        reserving = asyncio.ensure_future(instance(store, per_user(1_000)).reserve(ANN, ESTIMATE))
+        await store.asked.wait()
+        reserving.cancel()
+
+    asyncio.run(run())
+    gc.collect()
+    assert [one for one in caplog.records if one.name == "asyncio"] == []
+
+
+@pytest.mark.parametrize("most", [1, 1_000])
+async def test_call_that_costs_nothing_is_no_reason_to_ask(most: int) -> None:
+    budget = instance(MemoryStore(clock=CLOCK), per_user(most), soft=1.0)
+    assert await budget.settle(await budget.reserve(ANN, Usage()), Usage()) is None
+
+
+async def test_budgets_of_no_more_users_are_known_than_the_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(budgets, "MAX_SPENDERS", 2)
+    budget = instance(MemoryStore(clock=CLOCK), per_user(1_000))
+    before = alive(Advance)
+    for number in range(10):
+        await call(budget, spender=Spender(f"user-{number}", "a", "r1"))
+    assert alive(Advance) <= before + 3
+
+
+@pytest.mark.parametrize(
+    ("spent", "wanted", "said"),
+    [
+        (
+            10,
+            100,
+            "10 tokens of the 100 tokens .* are spent, and the next step may take 100 tokens",
+        ),
+        (100, 100, "100 tokens of the 100 tokens of this turn are spent[.]$"),
+        (0, 101, "too small: one call of this model may take 101 tokens, more than all of the 100"),
+    ],
+)
+async def test_refusal_says_whether_a_smaller_step_or_only_a_larger_budget_would_help(
+    spent: int, wanted: int, said: str
+) -> None:
+    budget = instance(MemoryStore(clock=CLOCK), Limit("run", "tokens", 100))
+    await call(budget, used=Usage(prompt_tokens=spent))
+    with pytest.raises(BudgetExceeded, match=said):
+        await budget.reserve(ANN, Usage(prompt_tokens=wanted))
+
+
+@pytest.mark.parametrize("microsecond", [0, 500_000])
+async def test_refused_caller_that_comes_back_when_it_is_told_is_served(microsecond: int) -> None:
+    clock = SettableClock()
+    clock.set_wall(clock.now().replace(hour=23, minute=59, microsecond=microsecond))
+    budget = instance(MemoryStore(clock=clock), per_user(100), clock=clock)
+    await call(budget, used=ESTIMATE)
+    with pytest.raises(BudgetExceeded) as refused:
+        await budget.admit(ANN)
+    assert refused.value.retry_after <= 61
+    clock.advance(refused.value.retry_after)
+    await budget.admit(ANN)
 
 
 async def test_known_budgets_of_an_hour_that_is_over_are_forgotten() -> None:

@@ -190,10 +190,42 @@ async def test_log_cut_under_an_open_store_is_damaged(root: Path, store: FileSto
     first = log_of(root).stat().st_size
     await store.commit(append(head, thought("acknowledged")))
     os.truncate(log_of(root), first)
-    with pytest.raises(StateCorrupt, match="lost events"):
+    with pytest.raises(StateCorrupt, match="lost events") as damage:
         await store.thread("t")
+    assert (damage.value.attributes["thread_id"], damage.value.attributes["seq"]) == ("t", 2)
     with pytest.raises(StateCorrupt, match="lost events"):
         await store.commit(append(head, thought("again")))
+
+
+async def test_log_cut_or_damaged_after_it_was_read_is_told_with_its_place(
+    root: Path, store: FileStore
+) -> None:
+    head = (await store.commit(start_run("t"))).thread
+    first = log_of(root).stat().st_size
+    await store.commit(append(head, thought("here")))
+    log = FileLog(FileTree(root), "t", ("chats", "t"))
+    log.refresh()
+    assert [seq for seq, _ in log.payloads()] == [1, 2]
+    whole = log_of(root).read_bytes()
+    log_of(root).write_bytes(whole[:-5] + b"#" + whole[-4:])
+    with pytest.raises(StateCorrupt, match="checksum") as damage:
+        log.events_after(0, 10)
+    assert (damage.value.attributes["thread_id"], damage.value.attributes["seq"]) == ("t", 2)
+    os.truncate(log_of(root), first)
+    for read in (lambda: log.events_after(0, 10), lambda: list(log.payloads())):
+        with pytest.raises(StateCorrupt, match="The log was cut"):
+            read()
+
+
+async def test_writer_takes_in_what_another_process_has_appended_since(
+    root: Path, store: FileStore
+) -> None:
+    head = (await store.commit(start_run("t"))).thread
+    log = FileLog(FileTree(root), "t", ("chats", "t"))
+    log.refresh()
+    await store.commit(append(head, thought("meanwhile")))
+    with log.writing():
+        assert log.known.next_seq == 3
 
 
 async def test_line_whose_sectors_did_not_all_arrive_was_never_written(

@@ -242,6 +242,24 @@ async def test_second_handle_writes_the_files_after_the_first_did(
         await assert_files_equal_the_fold(root, other)
 
 
+async def test_files_of_a_chat_that_was_made_again_elsewhere_show_nothing_of_the_old_one(
+    root: Path, store: FileStore
+) -> None:
+    head = await new_chat(store, run_started("int_1"), run_ended("int_1"))
+    head = (await store.commit(append_owned(head, lease=Release()))).thread
+    log = root / "chats" / CHAT / "log.jsonl"
+    kept = root.with_name("kept")
+    kept.hardlink_to(log)
+    async with FileStore(root, single_user=ANN) as other:
+        await other.delete("t", next_seq=head.next_seq)
+        head = await new_chat(other, run_started("int_2"), run_ended("int_2"), run_started("int_3"))
+    # As disks do, which give a new file the number of one that is gone.
+    kept.write_bytes(log.read_bytes())
+    kept.replace(log)
+    await store.commit(append_owned(head, run_ended("int_3"), lease=Release()))
+    await assert_files_equal_the_fold(root, store)
+
+
 async def test_log_goes_on_when_the_files_cannot_be_written(root: Path, store: FileStore) -> None:
     head = await new_chat(store, run_started("int_1"))
     os.symlink(root, root / "chats" / CHAT / "interactions")

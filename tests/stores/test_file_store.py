@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import hashlib
 import os
 import signal
 import subprocess
@@ -16,15 +17,29 @@ from pathlib import Path
 import pytest
 
 from sk_agents.engine.events import Event
-from sk_agents.engine.log.commits import Absent, Commit
+from sk_agents.engine.log.commits import Absent, Commit, Release
 from sk_agents.engine.models import NewThread, Thread
-from sk_agents.exceptions import CommitReused, StoreBusy, StoreUnavailable, ThreadNotFound
+from sk_agents.exceptions import (
+    CommitReused,
+    LeaseLost,
+    StoreBusy,
+    StoreUnavailable,
+    ThreadNotFound,
+)
 from sk_agents.persistence.file import tree as file_tree
 from sk_agents.persistence.file.log import line_place
 from sk_agents.persistence.file.store import FileStore
 from sk_agents.persistence.file.tree import FileTree
 from sk_agents.persistence.store_factory import open_store
-from sk_agents.testing.commits import append, ask, decide, new_commit, start_run, thought
+from sk_agents.testing.commits import (
+    append,
+    append_owned,
+    ask,
+    decide,
+    new_commit,
+    start_run,
+    thought,
+)
 from sk_agents.testing.predictable import SettableClock
 from tests.patience import seconds
 from tests.requirements import requirement
@@ -96,6 +111,14 @@ async def test_acknowledged_commit_outlives_its_killed_process(root: Path) -> No
     async with FileStore(root) as store:
         (_, event) = await store.events_after("t", 0)
     assert event.type == "thinking"
+
+
+async def test_commit_without_events_is_decided_each_time_it_is_sent(store: FileStore) -> None:
+    head = (await store.commit(start_run("t", owner="o"))).thread
+    released = append_owned(head, lease=Release())
+    await store.commit(released)
+    with pytest.raises(LeaseLost):
+        await store.commit(released)
 
 
 async def test_nothing_is_read_where_no_event_is_asked_for(store: FileStore) -> None:
@@ -205,8 +228,21 @@ async def test_name_that_no_disk_can_be_trusted_with_is_hashed(
     await store.commit(create_as("u", "chat"))
     assert (await store.thread("t")).wire_id == wire_id
     names = sorted(path.name for path in (root / "chats").iterdir())
-    assert names[0] == "chat"
-    assert names[1].startswith("~")
+    # The same in every version: it is where the others look for it.
+    assert names == ["chat", f"~{hashlib.sha256(wire_id.encode()).hexdigest()[:40]}"]
+
+
+async def test_store_that_was_left_holds_none_of_its_files(root: Path) -> None:
+    def held() -> set[str]:
+        places = {os.readlink(fd) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()}
+        return {place for place in places if place.startswith(str(root))}
+
+    async with FileStore(root) as store:
+        head = (await store.commit(start_run("t"))).thread
+        await store.commit(append(head, thought("here")))
+        await store.events_after("t", 0)
+        assert held()
+    assert held() == set()
 
 
 async def test_users_other_than_the_single_one_have_folders_of_their_own(

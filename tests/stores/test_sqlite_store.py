@@ -14,6 +14,7 @@ from sk_agents.engine.ports import Count
 from sk_agents.exceptions import Conflict, StateCorrupt, StoreUnavailable, ThreadNotFound
 from sk_agents.persistence.codec import PlainCodec
 from sk_agents.persistence.encoding import ThreadCodec
+from sk_agents.persistence.sqlite import store as sqlite_store
 from sk_agents.persistence.sqlite.group_writer import MAX_GROUP
 from sk_agents.persistence.sqlite.store import SqliteStore
 from sk_agents.testing.commits import (
@@ -143,6 +144,20 @@ async def test_commit_decodes_only_a_head_that_another_process_has_changed(tmp_p
         assert codec.decoded == ["two"]
 
 
+async def test_heads_of_no_more_threads_are_kept_than_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_store, "MAX_CACHED_HEADS", 1)
+    codec = NotingCodec()
+    async with SqliteStore(tmp_path / "teal.sqlite", codec=codec) as store:
+        one = (await store.commit(create("one"))).thread
+        one = (await store.commit(append(one, run_started("run-1", "hello")))).thread
+        assert codec.decoded == []
+        await store.commit(create("two"))
+        await store.commit(append(one, thought()))
+        assert codec.decoded == ["one"]
+
+
 @pytest.mark.parametrize("column", ["checksum = checksum + 1", "user_id = 'eve'"])
 async def test_commit_to_a_head_that_was_damaged_under_the_store_is_refused(
     tmp_path: Path, column: str
@@ -199,6 +214,15 @@ async def test_step_of_a_run_writes_the_pages_of_its_head_and_its_record_alone(
             ((_, frames, _),) = other.execute("PRAGMA wal_checkpoint")
     # Head, record, and the index of the records' places.
     assert frames == 3
+
+
+async def test_page_that_its_bytes_just_fill_is_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / "teal.sqlite"
+    async with SqliteStore(path) as store:
+        head = (await store.commit(create("t", thought("first")))).thread
+        size = len(record_of(path, "t"))
+        await store.commit(append(head, thought("second")))
+        assert [one.seq for one in await store.events_after("t", 0, max_bytes=size)] == [1]
 
 
 async def test_record_that_is_missing_between_others_is_damage(tmp_path: Path) -> None:

@@ -186,7 +186,9 @@ class TokenAuthorizer(RequestAuthorizer):
 
     def _check(self, claims: Claims) -> None:
         now = self._now()
-        if not isinstance(claims["sub"], str) or not self.accepts_audience(claims["aud"]):
+        if not isinstance(claims["sub"], str):
+            raise Unauthenticated("The token's subject is not a text.")
+        if not self.accepts_audience(claims["aud"]):
             raise Unauthenticated("The token is for another audience.")
         if claims["iat"] > now + SKEW:
             raise Unauthenticated("The token was issued in the future.")

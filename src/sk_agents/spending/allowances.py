@@ -50,9 +50,9 @@ class Allowance:
             block.left -= 1
         elif not await self.take(user_id, 1):
             left = self._seconds - int(self._clock.now().timestamp()) % self._seconds
-            every = "minute" if self._seconds == 60 else "hour"
+            every = "a minute" if self._seconds == 60 else "an hour"
             raise LimitExceeded(
-                f"You may make {self._most} {self._what} a {every}.", retry_after=left
+                f"You may make {self._most} {self._what} {every}.", retry_after=left
             )
 
     async def take(self, user_id: str, wanted: int) -> int:

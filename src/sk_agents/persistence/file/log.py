@@ -48,6 +48,7 @@ LOG = "log.jsonl"
 IN_DOUBT = FILE_MODE | stat.S_IXUSR
 
 Stamp = tuple[int, int, int]
+LogIdentity = tuple[str, str | None]
 
 
 @dataclass(slots=True)
@@ -85,16 +86,13 @@ class KnownLines:
 
     def is_behind(self, before: KnownLines) -> bool:
         """Whether this is the log that was known before, and shorter."""
-        is_same = (self.incarnation, self.first_commit) == (before.incarnation, before.first_commit)
-        return is_same and self.next_seq < before.next_seq
+        return self.identity == before.identity and self.next_seq < before.next_seq
 
     @property
-    def first_commit(self) -> str | None:
-        return next(iter(self.commits), None)
-
-    @property
-    def inode(self) -> int:
-        return self.stamp[0] if self.stamp else 0
+    def identity(self) -> LogIdentity:
+        """What a log of a thread that was made again does not share with the deleted one's, whose
+        file's number it may have."""
+        return self.incarnation, next(iter(self.commits), None)
 
     def lines_after(self, seq: int, limit: int, max_bytes: int | None) -> range:
         """The numbers of the lines that hold these events, perhaps with one line too many."""

@@ -19,7 +19,7 @@ from sk_agents.engine.models import SERVER_LOG, Thread
 from sk_agents.exceptions import StateCorrupt
 from sk_agents.interactions import interaction_of
 from sk_agents.persistence.cache import ByteBoundedCache
-from sk_agents.persistence.file.log import FileLog
+from sk_agents.persistence.file.log import FileLog, LogIdentity
 from sk_agents.persistence.file.tree import FileTree, Place, safe_name
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _PREFIX = "int_"
 class FoldedThread:
     """A thread's state, and up to where the files show it."""
 
-    inode: int
+    identity: LogIdentity
     shown: int
     state: ThreadState = field(default_factory=ThreadState)
 
@@ -101,11 +101,11 @@ class FileProjection:
         found = self._folded.get(log.thread_id)
         if (
             found is not None
-            and found.inode == log.known.inode
+            and found.identity == log.known.identity
             and found.state.next_seq <= log.known.next_seq
         ):
             return found
-        return FoldedThread(log.known.inode, self.shown_seq(log.folder))
+        return FoldedThread(log.known.identity, self.shown_seq(log.folder))
 
     def _write(self, place: Place, document: dict[str, Any]) -> None:
         text = json.dumps(document, ensure_ascii=False, indent=2) + "\n"
