@@ -28,7 +28,8 @@ FAILPOINTS = "sk_agents.engine.failpoints"
 # What takes long to import, by the program that needs it.
 IMPORTS: Mapping[str, Sequence[str]] = {
     "sk_agents": (
-        *("sk_agents.cli.serve", "sk_agents.cli.launch", "sk_agents.client", "uvloop", "apsw"),
+        *("sk_agents.cli.command", "sk_agents.cli.serve", "sk_agents.cli.launch"),
+        *("sk_agents.client", "uvloop", "apsw"),
         *("sk_agents.cli.chats", "sk_agents.cli.chat_session", "rich.live", "rich.markdown"),
         *("sk_agents.appv1", "sk_agents.appv2", "sk_agents.appv3", "sk_agents.llm.scripted"),
         *("sk_agents.persistence.sqlite.store", "sk_agents.http.uvicorn_protocol"),
