@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from hypothesis import settings
 
+from tests.authorities import trust_one
 from tests.coverage_files import remove_unfinished
 from tests.debian import announcement
 from tests.forked_python import use_forks
@@ -29,6 +30,7 @@ sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # as if it wer
 
 use_memory()
 use_forks()
+trust_one()
 
 # Plugins of libraries, whose import takes half of the time of a pytest that a test starts.
 os.environ["PYTEST_ADDOPTS"] = "-p no:schemathesis -p no:valkey"

@@ -8,6 +8,8 @@ Usage: python -m tests.fork_server SOCKET
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import gc
 import importlib
 import json
@@ -19,6 +21,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
+from types import ModuleType
 from typing import Any, Literal, TextIO
 
 import coverage
@@ -28,8 +31,12 @@ FAILPOINTS = "sk_agents.engine.failpoints"
 # What takes long to import, by the program that needs it.
 IMPORTS: Mapping[str, Sequence[str]] = {
     "sk_agents": (
-        *("sk_agents.cli.serve", "sk_agents.client", "uvloop", "apsw"),
+        *("sk_agents.cli.command", "sk_agents.cli.serve", "sk_agents.cli.launch"),
+        *("sk_agents.client", "uvloop", "apsw"),
         *("sk_agents.cli.chats", "sk_agents.cli.chat_session", "rich.live", "rich.markdown"),
+        *("sk_agents.appv1", "sk_agents.appv2", "sk_agents.appv3", "sk_agents.llm.scripted"),
+        *("sk_agents.persistence.sqlite.store", "sk_agents.http.uvicorn_protocol"),
+        *("uvicorn.lifespan.off", "uvicorn.loops.uvloop", "uvicorn.protocols.http.httptools_impl"),
     ),
     "todo_server": ("mcp.server.mcpserver", "sk_agents.exceptions", "uvicorn"),
     "friendly.py": ("mcp.server.mcpserver", "uvicorn"),
@@ -42,6 +49,10 @@ IMPORTS: Mapping[str, Sequence[str]] = {
     "tests.stores.encrypting_process": ("sk_agents.persistence.store_encryption", "apsw"),
     "tests.chaos.engine_process": ("sk_agents.tools.mcp.servers", "sk_agents.wiring"),
 }
+# What an interpreter that ends may still ask for.
+KEPT = {*sys.builtin_module_names, "__main__", "encodings", "encodings.utf_8", "io", "threading"}
+# Those that have been, by their names.
+IMPORTED: dict[str, ModuleType] = {}
 
 
 def serve(requests: socket.socket) -> list[str]:
@@ -79,7 +90,17 @@ def _import_for(arguments: Sequence[str]) -> None:
     for program in IMPORTS.keys() & {os.path.basename(argument) for argument in arguments}:
         for module in IMPORTS[program]:
             importlib.import_module(module)
+    IMPORTED.update((name, sys.modules[name]) for name in sys.modules.keys() - KEPT)
     gc.freeze()
+
+
+def _keep_imported() -> None:
+    """At the end of a copy, what it shares with the others is not taken apart: its memory would be
+    copied for that, which is a third of what a short program takes. Its own modules are."""
+    for name in IMPORTED:
+        sys.modules.pop(name, None)
+    kept = [IMPORTED, *sys.path_importer_cache.values()]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
 
 def _changed_into(request: Mapping[str, Any], files: Sequence[int]) -> list[str]:
@@ -98,11 +119,17 @@ def _changed_into(request: Mapping[str, Any], files: Sequence[int]) -> list[str]
         importlib.reload(sys.modules[FAILPOINTS])
     sys.path[0] = request["folder"]
     sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    sys.stdin = _stream(0, "rb", sys.stdin)
-    sys.stdout = _stream(1, "wb", sys.stdout)
-    sys.stderr = _stream(2, "wb", sys.stderr)
+    _set_stream("stdin", _stream(0, "rb", sys.stdin))
+    _set_stream("stdout", _stream(1, "wb", sys.stdout))
+    _set_stream("stderr", _stream(2, "wb", sys.stderr))
     arguments: list[str] = request["arguments"]
     return arguments
+
+
+def _set_stream(name: str, stream: TextIO) -> None:
+    """Under both names: an interpreter that ends goes back to the second."""
+    for attribute in (name, f"__{name}__"):
+        setattr(sys, attribute, stream)
 
 
 def _stream(file: int, mode: Literal["rb", "wb"], old: TextIO) -> TextIO:
@@ -120,6 +147,7 @@ def _stream(file: int, mode: Literal["rb", "wb"], old: TextIO) -> TextIO:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    atexit.register(_keep_imported)  # the first one is called last
     match serve(socket.socket(fileno=int(sys.argv[1]))):
         case ["-m", module, *arguments]:
             sys.argv = [module, *arguments]

@@ -42,6 +42,30 @@ def test_program_gets_what_it_is_given_and_tells_how_it_ended(tmp_path: Path, py
     assert (done.returncode, done.stderr) == (7, "trouble\n")
 
 
+@pytest.mark.parametrize("python", [sys.executable, PYTHON], ids=["started", "forked"])
+def test_end_of_a_program_is_whole(tmp_path: Path, python: str) -> None:
+    """Its threads are waited for, and what it and its modules have made is taken apart."""
+    made = "class Made:\n    def __del__(self):\n        print(type(self).__module__, 'is gone')\n"
+    (tmp_path / "its_own.py").write_text(f"{made}\nmade = Made()\n")
+    (tmp_path / "program.py").write_text(
+        "import atexit, its_own, threading, time\n"
+        f"{made}\nmade = Made()\n"
+        "atexit.register(print, 'at the end')\n"
+        "threading.Thread(target=lambda: (time.sleep(0.1), print('after a while'))).start()\n"
+    )
+    done = subprocess.run(
+        [python, "program.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=seconds(60),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second, *gone = done.stdout.splitlines()
+    assert (first, second) == ("after a while", "at the end")
+    assert {*gone} == {"__main__ is gone", "its_own is gone"}
+
+
 async def test_program_can_be_killed(tmp_path: Path) -> None:
     code = "import time; print('here', flush=True); time.sleep(600)"
     process = await asyncio.create_subprocess_exec(PYTHON, "-c", code, stdout=PIPE)

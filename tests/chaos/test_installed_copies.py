@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.authorities import environment_of_the_machine
 from tests.demos.served import ROOT
 from tests.installed import check_installed
 from tests.missing import lacks
@@ -36,11 +37,11 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(INSTALL_SECONDS)]
 
 
 def run(*command: str | Path, folder: Path = ROOT, **values: str) -> str:
-    environ = {**os.environ, "UV_SYSTEM_CERTS": "1", "UV_PYTHON_DOWNLOADS": "never", **values}
+    known = {"UV_SYSTEM_CERTS": "1", "UV_PYTHON_DOWNLOADS": "never", **values}
     done = subprocess.run(
         [str(part) for part in command],
         cwd=folder,
-        env=environ,
+        env={**environment_of_the_machine(), **known},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.authorities import environment_of_the_machine
 from tests.demos.served import ROOT
 from tests.missing import lacks
 
@@ -22,10 +22,14 @@ def python_with(folder: Path, *packages: str) -> Path:
         [str(uv), "pip", "install", "--quiet", "--python", str(python)]
         + ["-r", str(ROOT / "pyproject.toml"), *packages],
     ):
-        environ = {**os.environ, "UV_SYSTEM_CERTS": "1", "UV_PYTHON_DOWNLOADS": "never"}
+        known = {"UV_SYSTEM_CERTS": "1", "UV_PYTHON_DOWNLOADS": "never"}
         try:
             subprocess.run(
-                command, env=environ, check=True, capture_output=True, timeout=INSTALL_SECONDS
+                command,
+                env={**environment_of_the_machine(), **known},
+                check=True,
+                capture_output=True,
+                timeout=INSTALL_SECONDS,
             )
         except (OSError, subprocess.SubprocessError) as error:
             lacks("libraries", f"NOT TESTED: {packages[0]} cannot be installed: {error}")

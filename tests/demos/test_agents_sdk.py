@@ -24,6 +24,7 @@ from aiohttp import web
 from sk_agents.testing import ScriptedModelServer
 from sk_agents.testing.scripted_model import Turn, calls, says
 from sk_agents.testing.scripted_server import Chunks, send, whole_completion
+from tests.authorities import environment_of_the_machine
 from tests.demos.libraries import INSTALL_SECONDS, python_with
 from tests.demos.served import ROOT, environment, running
 from tests.missing import lacks
@@ -386,6 +387,7 @@ def sdk_source(tmp_path_factory: pytest.TempPathFactory, with_library: Path) -> 
     try:
         subprocess.run(
             [*command, "-d", str(folder), name],
+            env=environment_of_the_machine(),
             check=True,
             capture_output=True,
             timeout=INSTALL_SECONDS,

@@ -178,4 +178,7 @@ app.command()(doctor)
 
 def main() -> None:
     open_missing_streams()
-    app(prog_name="teal")
+    # Not built by a worker, which imports this package as well.
+    from sk_agents.cli.command import command  # noqa: PLC0415
+
+    command(prog_name="teal")
