@@ -4,15 +4,18 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.commands import SteerRun
-from sk_agents.engine.events import LateResult, ModelRestarted, RunStarted, ToolStarted
+from sk_agents.engine.defaults import NoAudit
+from sk_agents.engine.events import Event, LateResult, ModelRestarted, RunStarted, ToolStarted
 from sk_agents.engine.log.commits import Commit, Committed, Park, Release
 from sk_agents.engine.models import Effect, RunStatus, Thread, ThreadStatus
+from sk_agents.engine.reading import watch
 from sk_agents.engine.run import drivers
 from sk_agents.engine.run.lease_keeper import STALL, LeaseKeeper
 from sk_agents.engine.turns import ModelPiece, Prompt, TextDelta, ToolContext
@@ -27,7 +30,17 @@ from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing import ScriptedModel, SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool
-from tests.engine.kit import SEND_X, THREAD, UNSWEPT, USER, Setup, still_clock, talking
+from tests.engine.kit import (
+    BOUND,
+    SEND_X,
+    THREAD,
+    UNSWEPT,
+    USER,
+    Setup,
+    kinds,
+    still_clock,
+    talking,
+)
 from tests.engine.troubled_store import TroubledStore
 from tests.patience import seconds
 
@@ -387,8 +400,10 @@ async def test_run_that_is_not_admitted_leaves_nothing() -> None:
 
 @pytest.mark.parametrize("is_running", [True, False])
 async def test_reader_of_a_draining_instance_gets_what_is_there_and_is_sent_elsewhere(
-    is_running: bool,
+    is_running: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It is told at once, and need not look by itself."""
+    monkeypatch.setattr(watch, "POLL_SECONDS", BOUND * 2)
     turn: Turn = [TextDelta("half"), asyncio.Event()] if is_running else says("whole")
     async with talking(MemoryStore(), script=[turn]) as talk:
         accepted = await talk.say()
@@ -397,10 +412,16 @@ async def test_reader_of_a_draining_instance_gets_what_is_there_and_is_sent_else
         watched = talk.engine.watch(THREAD)
         async with asyncio.timeout(seconds(5)):
             seen = list(await anext(watched))
+
+            async def read_on() -> None:
+                async for items in watched:
+                    seen.extend(items)
+
+            reading = asyncio.create_task(read_on())
+            await idle()
             talk.engine.drain()
             with pytest.raises(ShuttingDown):
-                async for items in watched:
-                    seen += items
+                await reading
     assert [getattr(item, "type", "") for item in seen][0] == "run_started"
 
 
@@ -591,3 +612,49 @@ async def test_turn_whose_tools_may_run_takes_four_commits(number: int) -> None:
         assert (await talk.ask()).status is RunStatus.COMPLETED
         assert len(talk.tools.started) == number
         assert len(store.commits) == 4
+
+
+async def test_run_that_is_waited_for_where_it_is_driven_is_not_looked_for_in_the_store() -> None:
+    store = TroubledStore()
+    script = [calls(("Files-look", {})), calls(("Files-look", {})), says("done")]
+    async with talking(store, script=script) as talk:
+        accepted = await talk.say()
+        store.looked.clear()
+        assert (await talk.result(accepted)).status is RunStatus.COMPLETED
+        assert store.looked == []
+
+
+class KeptCalls(NoAudit):
+    """The server's log as far as it keeps calls; its store is away at first."""
+
+    def __init__(self) -> None:
+        self.kept: list[Event] = []
+        self.is_away = True
+
+    async def keep_calls(self, thread: Thread, events: Sequence[Event]) -> None:
+        if any(isinstance(event, ToolStarted) for event in events) and self.is_away:
+            self.is_away = False
+            raise StoreUnavailable
+        self.kept += events
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+async def test_calls_in_a_store_that_keeps_nothing_are_in_the_servers_log_before_their_tools_start(
+    tmp_path: Path, is_durable: bool
+) -> None:
+    audit = KeptCalls()
+    known_at_start: list[str] = []
+
+    def look(arguments: dict[str, Any], context: ToolContext) -> str:
+        known_at_start.extend(kinds(audit.kept))
+        return "seen"
+
+    async with talking(
+        tmp_path if is_durable else MemoryStore(),
+        script=[calls(("Files-look", {})), says("done")],
+        tools=FakeTools(tool("Files-look", look)),
+        audit=audit,
+    ) as talk:
+        assert (await talk.ask()).status is RunStatus.COMPLETED
+        assert len(talk.tools.started) == 1
+    assert ("ToolStarted" in known_at_start, bool(audit.kept)) == (not is_durable, not is_durable)
