@@ -22,6 +22,7 @@ from tests.engine.kit import BOUND, SEND_X, Setup, Talk, talking, waiting
 from tests.engine.test_engine_deltas import Page, read
 from tests.engine.test_engine_streaming import Reader
 from tests.engine.test_engine_streaming import gated as gated_words
+from tests.engine.test_engine_troubles import idle
 
 
 @dataclass(slots=True)
@@ -408,6 +409,22 @@ async def test_cancel_elsewhere_is_heard_without_waiting_for_the_next_look(
         await Reader(a, after=accepted.after).until_text("Hel")
         await b.cancel("r1")
         assert (await b.ended("r1")).status is RunStatus.CANCELLED
+
+
+@pytest.mark.parametrize("reads", [True, False])
+async def test_end_elsewhere_is_heard_without_waiting_for_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: bool
+) -> None:
+    """Whether all of the run is read or only its end is waited for."""
+    monkeypatch.setattr(watch, "POLL_SECONDS", BOUND * 2)
+    (gate,), turn = gated_words("Hello")
+    async with two(tmp_path, Network(), turn) as (a, b):
+        accepted = await a.say()
+        hearing = asyncio.create_task(b.ended("r1") if reads else b.result(accepted))
+        await b.until(lambda state: "r1" in state.runs)
+        await idle()
+        gate.set()
+        assert (await hearing).status is RunStatus.COMPLETED
 
 
 def test_copy_shows_no_text_with_a_hole_in_it() -> None:

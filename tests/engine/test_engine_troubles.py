@@ -624,6 +624,26 @@ async def test_run_that_is_waited_for_where_it_is_driven_is_not_looked_for_in_th
         assert store.looked == []
 
 
+async def test_result_asked_for_after_a_decision_elsewhere_is_what_comes_of_it() -> None:
+    """Also where the run is driven, and about to wait for that decision."""
+    store, setup = TroubledStore(), Setup(SEND_X)
+    results: list[asyncio.Task[RunStatus]] = []
+    async with talking(store, setup) as a, talking(store, setup, owner="b") as b:
+
+        async def result() -> RunStatus:
+            return (await a.engine.result(THREAD, "r1")).status
+
+        async def decide() -> None:
+            await b.decide(*await b.approvals("r1"))
+            results.append(asyncio.create_task(result()))
+            await idle()
+
+        store.before_such = (lambda commit: isinstance(commit.lease, Park), decide)
+        await a.say()
+        assert (await a.ended("r1")).status is RunStatus.COMPLETED
+        assert await results[0] is RunStatus.COMPLETED
+
+
 class KeptCalls(NoAudit):
     """The server's log as far as it keeps calls; its store is away at first."""
 
