@@ -413,10 +413,9 @@ async def test_cancel_elsewhere_is_heard_without_waiting_for_the_next_look(
 
 @pytest.mark.parametrize("reads", [True, False])
 async def test_end_elsewhere_is_heard_without_waiting_for_the_next_look(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: bool
+    tmp_path: Path, reads: bool
 ) -> None:
     """Whether all of the run is read or only its end is waited for."""
-    monkeypatch.setattr(watch, "POLL_SECONDS", BOUND * 2)
     (gate,), turn = gated_words("Hello")
     async with two(tmp_path, Network(), turn) as (a, b):
         accepted = await a.say()

@@ -14,15 +14,12 @@ from sk_agents.engine.reading import watch
 from sk_agents.engine.reading.live import MOST_CHARACTERS
 from sk_agents.engine.run import drivers
 from sk_agents.engine.turns import TextDelta
-from sk_agents.exceptions import ShuttingDown, ThreadNotFound
+from sk_agents.exceptions import ThreadNotFound
 from sk_agents.persistence.memory.store import MemoryStore
-from sk_agents.signals.local import LocalSignals
 from sk_agents.testing.commits import append, thought
-from sk_agents.testing.scripted_model import Turn, calls, says
+from sk_agents.testing.scripted_model import Turn, says
 from tests.engine.kit import BOUND, SEND_X, THREAD, Talk, talking
-from tests.engine.test_engine_streaming import Reader, gated
-from tests.engine.test_engine_troubles import idle
-from tests.engine.troubled_store import TroubledStore
+from tests.engine.test_engine_streaming import Reader
 from tests.patience import seconds
 
 SOON = 0.01
@@ -166,37 +163,3 @@ async def test_long_text_is_read_to_its_end_without_a_look_at_the_store(
         assert len(reader.deltas) >= len(text)
         assert store.looks.empty()
         await reader.close()
-
-
-class CountingSignals(LocalSignals):
-    """Counts what other instances are told."""
-
-    told = 0
-
-    def notify(self, thread_id: str, *, local: bool = False) -> None:
-        super().notify(thread_id, local=local)
-        self.told += not local
-
-
-async def test_other_instances_are_told_of_what_was_stored_and_of_nothing_else() -> None:
-    (first, second), turn = gated("Hel", "lo")
-    script = [calls(("Files-look", {"text": "x"})), turn]
-    store, signals = TroubledStore(), CountingSignals()
-    async with talking(store, script=script, signals=signals) as talk:
-        accepted = await talk.say()
-        reader = Reader(talk, after=accepted.after)
-        first.set()
-        await reader.until_text("Hel")
-        second.set()
-        await reader.to_the_end()
-        await idle()
-        assert (talk.tools.started, signals.told) == ([("Files-look", {"text": "x"})], 4)
-        assert len(store.commits) == 4
-        watched = talk.engine.watch(THREAD)
-        await anext(watched)
-        reading = asyncio.ensure_future(anext(watched))
-        await idle()
-        talk.engine.drain()
-        with pytest.raises(ShuttingDown):
-            await reading
-        assert signals.told == 4

@@ -7,7 +7,6 @@ import pytest
 
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import RunStatus
-from sk_agents.engine.reading import watch
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.run import driver, drivers
 from sk_agents.engine.turns import TextDelta
@@ -25,7 +24,7 @@ NEVER = 1e6
 
 @pytest.fixture(autouse=True)
 def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "POLL_SECONDS", NEVER)
+    """Neither does a driver."""
     monkeypatch.setattr(drivers, "PERIOD_SECONDS", NEVER)
 
 

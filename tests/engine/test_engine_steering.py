@@ -272,6 +272,7 @@ async def test_one_run_takes_so_many_messages_and_no_more(tmp_path: Path) -> Non
         await talk.ended("r1")
 
 
+@pytest.mark.usefixtures("readers_look")
 async def test_message_to_another_instance_reaches_the_one_that_drives(tmp_path: Path) -> None:
     gate = Gate()
     setup = Setup(
@@ -289,6 +290,7 @@ async def test_message_to_another_instance_reaches_the_one_that_drives(tmp_path:
         assert texts(a.prompts[1])[-1] == ("user", "in Spain")
 
 
+@pytest.mark.usefixtures("readers_look")
 async def test_message_that_another_instance_took_during_the_answer_is_not_lost(
     tmp_path: Path,
 ) -> None:
@@ -398,6 +400,7 @@ async def test_run_that_waits_for_a_person_ends_at_once(tmp_path: Path, with_que
             assert (await talk.ended("r2")).status is RunStatus.COMPLETED
 
 
+@pytest.mark.usefixtures("readers_look")
 async def test_step_stop_at_another_instance_ends_the_run_here(tmp_path: Path) -> None:
     gate = Gate()
     setup = Setup(

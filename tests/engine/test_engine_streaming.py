@@ -239,6 +239,7 @@ async def test_result_of_a_run_that_is_driven_here_comes_without_asking_the_stor
         assert len(store.looked) + len(store.read) == asked
 
 
+@pytest.mark.usefixtures("readers_look")
 async def test_result_of_a_run_whose_log_cannot_be_read_any_more_is_an_error() -> None:
     """Its driver may have failed at the same, wherever it is: there would be no end to wait for."""
     _, turn = gated("Hello")

@@ -15,7 +15,6 @@ from sk_agents.engine.defaults import NoAudit
 from sk_agents.engine.events import Event, LateResult, ModelRestarted, RunStarted, ToolStarted
 from sk_agents.engine.log.commits import Commit, Committed, Park, Release
 from sk_agents.engine.models import Effect, RunStatus, Thread, ThreadStatus
-from sk_agents.engine.reading import watch
 from sk_agents.engine.run import drivers
 from sk_agents.engine.run.lease_keeper import STALL, LeaseKeeper
 from sk_agents.engine.turns import ModelPiece, Prompt, TextDelta, ToolContext
@@ -31,7 +30,6 @@ from sk_agents.testing import ScriptedModel, SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool
 from tests.engine.kit import (
-    BOUND,
     SEND_X,
     THREAD,
     UNSWEPT,
@@ -129,6 +127,7 @@ async def test_tool_is_not_started_under_a_lease_that_may_have_run_out() -> None
 
 
 @pytest.mark.parametrize("is_noticed", [True, False])
+@pytest.mark.usefixtures("readers_look")
 async def test_result_of_a_tool_whose_run_was_taken_over_is_shown_to_who_decides(
     is_noticed: bool,
 ) -> None:
@@ -400,10 +399,8 @@ async def test_run_that_is_not_admitted_leaves_nothing() -> None:
 
 @pytest.mark.parametrize("is_running", [True, False])
 async def test_reader_of_a_draining_instance_gets_what_is_there_and_is_sent_elsewhere(
-    is_running: bool, monkeypatch: pytest.MonkeyPatch
+    is_running: bool,
 ) -> None:
-    """It is told at once, and need not look by itself."""
-    monkeypatch.setattr(watch, "POLL_SECONDS", BOUND * 2)
     turn: Turn = [TextDelta("half"), asyncio.Event()] if is_running else says("whole")
     async with talking(MemoryStore(), script=[turn]) as talk:
         accepted = await talk.say()
