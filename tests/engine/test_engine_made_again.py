@@ -74,6 +74,18 @@ async def test_reader_of_a_deleted_thread_sees_nothing_of_the_one_made_again(
                 await anext(watched)
 
 
+async def test_reading_begins_in_the_thread_that_is_there_and_not_in_the_one_that_was_known(
+    tmp_path: Path,
+) -> None:
+    async with two("sqlite", tmp_path, script=[says("one")] * 2) as (a, b):
+        await b.ask(SECRET, run_id="old")
+        await a.engine.delete(THREAD, USER)
+        await a.ask("new", run_id="new")
+        watched = b.engine.watch(THREAD)
+        assert {item.run_id for item in await anext(watched)} == {"new"}
+        await watched.aclose()
+
+
 class SlowHeads(MemoryStore):
     """Its first look at how far threads are is answered once it is told to."""
 

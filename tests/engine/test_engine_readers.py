@@ -17,9 +17,10 @@ from sk_agents.engine.turns import TextDelta
 from sk_agents.exceptions import ThreadNotFound
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing.commits import append, thought
-from sk_agents.testing.scripted_model import Turn, says
-from tests.engine.kit import BOUND, SEND_X, THREAD, Talk, talking
-from tests.engine.test_engine_streaming import Reader
+from sk_agents.testing.scripted_model import Turn, calls, says
+from tests.engine.kit import BOUND, SEND_X, THREAD, UNSWEPT, Talk, talking
+from tests.engine.test_engine_streaming import Reader, gated
+from tests.engine.troubled_store import TroubledStore
 from tests.patience import seconds
 
 SOON = 0.01
@@ -163,3 +164,37 @@ async def test_long_text_is_read_to_its_end_without_a_look_at_the_store(
         assert len(reader.deltas) >= len(text)
         assert store.looks.empty()
         await reader.close()
+
+
+@pytest.mark.parametrize("run_id", ["r1", None])
+async def test_reader_of_a_run_that_is_driven_here_asks_the_store_for_nothing(
+    run_id: str | None,
+) -> None:
+    (first, second, end), turn = gated("Hel", "lo", "")
+    store = TroubledStore()
+    script = [calls(("Files-look", {"text": "x"})), turn]
+    async with talking(store, script=script, lease_ttl=UNSWEPT) as talk:
+        accepted = await talk.say()
+        reader = Reader(talk, after=accepted.after, run_id=run_id)
+        store.read.clear()
+        store.looked.clear()
+        first.set()
+        await reader.until_text("Hel")
+        second.set()
+        await reader.until_text("Hello")
+        end.set()
+        while not any(isinstance(item, RunEnded) for item in reader.items):
+            await reader.step()
+        assert (store.read, store.looked) == ([], [])
+        await reader.close()
+
+
+async def test_reader_that_was_closed_is_given_nothing_more(tmp_path: Path) -> None:
+    async with talking(tmp_path, script=[says("one")]) as talk:
+        await talk.ask()
+        watched = talk.engine.watch(THREAD)
+        assert await anext(watched)
+        await watched.aclose()
+        await watched.aclose()
+        async with asyncio.timeout(seconds(5)):
+            assert [items async for items in watched] == []
