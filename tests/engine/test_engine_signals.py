@@ -118,6 +118,16 @@ async def test_what_another_instance_has_stored_reaches_readers_with_the_next_lo
         assert (await here.ended("r1")).status is RunStatus.CANCELLED
 
 
+async def test_look_that_finds_nothing_new_wakes_no_reader() -> None:
+    async with talking(MemoryStore(), script=[held()], lease_ttl=UNSWEPT) as talk:
+        await talk.say()
+        await seen(talk, "Once")
+        await idle()
+        async with talk.engine.parts.services.signals.subscribe(THREAD) as changes:
+            await talk.engine.parts.follower.look()
+            assert not await changes.wait(0.01)
+
+
 async def test_instance_looks_at_a_thread_at_once_when_it_is_told_of_a_commit() -> None:
     store, signals = TroubledStore(), LocalSignals()
     setup = Setup([held(), held()], lease_ttl=UNSWEPT)

@@ -1,7 +1,9 @@
 """Stores that do not answer, leases that run out, instances that close: nothing is done twice."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -239,6 +241,31 @@ async def test_ordinary_turns_leave_no_warning_and_nothing_to_settle(
         assert (await talk.ended("r2")).status is RunStatus.COMPLETED
         await talk.parked()
     assert [record.message for record in caplog.records] == []
+
+
+async def test_thread_at_rest_is_held_by_neither_its_driver_nor_its_readers() -> None:
+    """Nor does a driver that has ended wait for the garbage collector."""
+    asked = asyncio.Event()
+    script = [calls(("Files-look", {})), [asked, *says("done")]]
+    async with talking(MemoryStore(), script=script) as talk:
+        accepted = await talk.say()
+        (driver,) = [weakref.ref(one) for one in talk.engine.parts.drivers.active]
+        others = [asyncio.create_task(talk.items(accepted)) for _ in range(2)]
+        await idle()
+        gc.disable()
+        try:
+            asked.set()
+            assert (await talk.result(accepted)).status is RunStatus.COMPLETED
+            await asyncio.gather(*others)
+            await talk.parked()
+            await idle()
+            talk.tools.contexts.clear()
+            assert driver() is None
+        finally:
+            gc.enable()
+        services = talk.engine.parts.services
+        known = await talk.engine.thread(THREAD, USER)
+        assert (services.threads.pinned, known.listeners, services.live) == ([], [], {})
 
 
 async def test_instance_that_has_closed_leaves_nothing_at_work() -> None:
