@@ -202,13 +202,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "each `advance` sets it, and it is read after one",
     ),
     Equivalent(
-        "engine.run.recovery",
-        "if is_given_back and head.thread_id in self._drivers.kept_headers:",
-        "drop operand",
-        "what is not given back stays so",
-        "(head.thread_id in self._drivers.kept_headers)",
-    ),
-    Equivalent(
         "engine.run.driver",
         "if not self._calls.running and self.run.pending_approvals:",
         "drop operand",
