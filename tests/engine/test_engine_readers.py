@@ -168,8 +168,9 @@ async def test_long_text_is_read_to_its_end_without_a_look_at_the_store(
 
 @pytest.mark.parametrize("run_id", ["r1", None])
 async def test_reader_of_a_run_that_is_driven_here_asks_the_store_for_nothing(
-    run_id: str | None,
+    run_id: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(drivers, "PERIOD_SECONDS", BOUND * 2)
     (first, second, end), turn = gated("Hel", "lo", "")
     store = TroubledStore()
     script = [calls(("Files-look", {"text": "x"})), turn]

@@ -638,16 +638,6 @@ async def test_turn_whose_tools_may_run_takes_four_commits(number: int) -> None:
         assert len(store.commits) == 4
 
 
-async def test_run_that_is_waited_for_where_it_is_driven_is_not_looked_for_in_the_store() -> None:
-    store = TroubledStore()
-    script = [calls(("Files-look", {})), calls(("Files-look", {})), says("done")]
-    async with talking(store, script=script) as talk:
-        accepted = await talk.say()
-        store.looked.clear()
-        assert (await talk.result(accepted)).status is RunStatus.COMPLETED
-        assert store.looked == []
-
-
 async def test_result_asked_for_after_a_decision_elsewhere_is_what_comes_of_it() -> None:
     """Also where the run is driven, and about to wait for that decision."""
     store, setup = TroubledStore(), Setup(SEND_X)
