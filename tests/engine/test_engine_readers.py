@@ -190,6 +190,23 @@ async def test_reader_of_a_run_that_is_driven_here_asks_the_store_for_nothing(
         await reader.close()
 
 
+async def test_reading_begins_with_one_look_at_the_log_of_a_thread_that_is_not_known_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drivers, "PERIOD_SECONDS", BOUND * 2)
+    async with (
+        CountedStore() as store,
+        talking(store, script=[says("yes")]) as here,
+        talking(store, owner="b") as there,
+    ):
+        await here.ask()
+        store.read.clear()
+        watched = there.engine.watch(THREAD)
+        assert isinstance((await anext(watched))[-1], RunEnded)
+        assert (store.read, store.looks.empty()) == ([THREAD], True)
+        await watched.aclose()
+
+
 async def test_reader_that_was_closed_is_given_nothing_more(tmp_path: Path) -> None:
     async with talking(tmp_path, script=[says("one")]) as talk:
         await talk.ask()

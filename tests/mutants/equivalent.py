@@ -285,6 +285,19 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "engine.reading.watch",
+        "if self._times_asked < ASKS and position.incarnation is not None:",
+        "drop operand",
+        "it is known once the reading has begun; for the type checker",
+        "(self._times_asked < ASKS)",
+    ),
+    Equivalent(
+        "engine.reading.watch",
+        "if left <= 0:",
+        "shift boundary",
+        "where just nothing is left it looks once more",
+    ),
+    Equivalent(
+        "engine.reading.watch",
         "await services.store.events_after(thread_id, known.state.next_seq - 1, 1)",
         "shift constant",
         "what it finds is not looked at, only whether the log can be read",
