@@ -228,8 +228,11 @@ def test_text_of_a_thread_that_was_deleted_meanwhile_is_not_sent() -> None:
         a.threads.forget(THREAD)
         say(live, "lo")
         await asyncio.sleep(1)
-        a.relay.ended(THREAD)
         assert (len(a.times("text")), b.text()) == (1, "Hel")
+        b.reads()
+        await asyncio.sleep(SOON)
+        assert (len(a.times("ended")), b.text()) == (1, "")
+        a.relay.ended(THREAD)
 
     in_virtual_time(story)
 

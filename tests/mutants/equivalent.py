@@ -259,6 +259,12 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "it only says where a test may end the process",
     ),
     Equivalent(
+        "engine.run.lease_keeper",
+        "self._ticked = 0.0",
+        "drop statement",
+        "the first tick sets it before it is read",
+    ),
+    Equivalent(
         "engine.run.rounds",
         "self._prompt_tokens = 0",
         "drop statement",
