@@ -59,6 +59,12 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "engine.calls.decisions",
+        "for (command, entry), (*_, approval) in zip(asked, found, strict=True):",
+        "flip truth",
+        "one was found for each that was asked for",
+    ),
+    Equivalent(
+        "engine.calls.decisions",
         "with lend(known, own_header(known, asked[0][0])):",
         "shift constant",
         "the decisions of one request are of one caller",
