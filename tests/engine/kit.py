@@ -18,6 +18,7 @@ from sk_agents.engine.events import Event, RunEnded
 from sk_agents.engine.log.state import Run, ThreadState, fold
 from sk_agents.engine.models import NewThread, Part, Price, RunStatus, UserInput
 from sk_agents.engine.ports import (
+    Audit,
     Budget,
     Clock,
     Director,
@@ -78,6 +79,7 @@ class Setup:
     retention: RetentionRules | None = None
     director: Director | None = None
     observer: Observer | None = None
+    audit: Audit | None = None
 
 
 class Talk:
@@ -300,6 +302,7 @@ def engine_of(
         budget=setup.budget(store, setup.clock) if setup.budget else None,
         retention=setup.retention,
         observer=setup.observer,
+        audit=setup.audit,
     )
 
 

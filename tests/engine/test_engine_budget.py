@@ -250,7 +250,9 @@ async def test_calls_past_the_limit_of_an_hour_are_answered_and_not_run(tmp_path
     clock = SettableClock()
     script = [calls(LOOK, LOOK), says("a"), calls(LOOK, LOOK), says("b"), calls(LOOK), says("c")]
     hour = budget(calls=3)
-    async with talking(tmp_path, script=script, budget=hour, clock=clock) as talk:
+    # The limit of a turn is far away, and is not what the model is told of.
+    limits = RunLimits(tool_calls=9)
+    async with talking(tmp_path, script=script, budget=hour, clock=clock, limits=limits) as talk:
         for _ in range(2):
             await talk.ask()
         refused = ["in this hour" in str(one) for one in await talk.results("r2")]

@@ -26,6 +26,8 @@ from tests.engine.kit import (
 from tests.patience import seconds
 from tests.requirements import requirement
 
+pytestmark = pytest.mark.usefixtures("readers_look")
+
 
 @asynccontextmanager
 async def two(at: Path, **fields: Any) -> AsyncIterator[tuple[Talk, Talk]]:

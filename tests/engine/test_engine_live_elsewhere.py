@@ -22,6 +22,7 @@ from tests.engine.kit import BOUND, SEND_X, Setup, Talk, talking, waiting
 from tests.engine.test_engine_deltas import Page, read
 from tests.engine.test_engine_streaming import Reader
 from tests.engine.test_engine_streaming import gated as gated_words
+from tests.engine.test_engine_troubles import idle
 
 
 @dataclass(slots=True)
@@ -181,6 +182,26 @@ async def test_driver_sends_no_more_once_the_last_reader_elsewhere_has_left(tmp_
         assert len(network.sent) == before
 
 
+async def test_reader_that_gets_the_text_asks_for_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_relay, "PERIOD_SECONDS", 0.0)
+    monkeypatch.setattr(live_relay, "RENEW_SECONDS", BOUND)
+    (first, second, end), turn = gated("Hel", "lo")
+    network = Network()
+    async with two(tmp_path, network, turn) as (a, b):
+        first.set()
+        accepted = await a.say()
+        await Reader(a, after=accepted.after).until_text("Hel")
+        reader = Reader(b, after=accepted.after)
+        await reader.until_text("Hel")
+        second.set()
+        await reader.until_text("Hello")
+        assert len(network.of_type("asked")) == 1
+        end.set()
+        await reader.to_the_end()
+
+
 async def test_lost_piece_is_asked_for_again(tmp_path: Path) -> None:
     (first, second, third, end), turn = gated("one ", "two ", "three")
     network = Network()
@@ -327,6 +348,34 @@ async def test_reasoning_and_output_of_tools_are_seen_elsewhere(tmp_path: Path) 
     )
 
 
+async def test_reader_of_a_run_that_waits_its_turn_sees_no_text_of_the_one_before_it(
+    tmp_path: Path,
+) -> None:
+    """Neither where they are driven nor elsewhere."""
+    (first, one), turn = gated("first")
+    (second, two_), later = gated("second")
+    async with two(tmp_path, Network(), turn, later) as (a, b):
+        await a.say()
+        await a.say("and then?", on_busy="enqueue")
+        readers = [Reader(talk, run_id="r2") for talk in (a, b)]
+        for reader in readers:
+            await reader.step()
+        reading = [asyncio.create_task(reader.until_text("second")) for reader in readers]
+        others = [Reader(talk, run_id="r1") for talk in (a, b)]
+        first.set()
+        for other in others:
+            await other.until_text("first")
+        one.set()
+        second.set()
+        await asyncio.gather(*reading)
+        two_.set()
+        for reader in readers:
+            await reader.to_the_end()
+            assert {item.run_id for item in reader.items} == {"r2"}
+        for other in others:
+            await other.close()
+
+
 async def test_reader_of_the_whole_chat_sees_the_text_of_each_run(tmp_path: Path) -> None:
     (first, one), turn = gated("first")
     (second, two_), later = gated("second")
@@ -408,6 +457,21 @@ async def test_cancel_elsewhere_is_heard_without_waiting_for_the_next_look(
         await Reader(a, after=accepted.after).until_text("Hel")
         await b.cancel("r1")
         assert (await b.ended("r1")).status is RunStatus.CANCELLED
+
+
+@pytest.mark.parametrize("reads", [True, False])
+async def test_end_elsewhere_is_heard_without_waiting_for_the_next_look(
+    tmp_path: Path, reads: bool
+) -> None:
+    """Whether all of the run is read or only its end is waited for."""
+    (gate,), turn = gated_words("Hello")
+    async with two(tmp_path, Network(), turn) as (a, b):
+        accepted = await a.say()
+        hearing = asyncio.create_task(b.ended("r1") if reads else b.result(accepted))
+        await b.until(lambda state: "r1" in state.runs)
+        await idle()
+        gate.set()
+        assert (await hearing).status is RunStatus.COMPLETED
 
 
 def test_copy_shows_no_text_with_a_hole_in_it() -> None:

@@ -159,6 +159,7 @@ async def test_model_is_asked_no_more_for_a_thread_that_was_made_again_elsewhere
         assert [event.run_id for event in await talk.log()] == ["r9"] * len(b.turn("r9"))
 
 
+@pytest.mark.usefixtures("readers_look")
 async def test_damaged_thread_keeps_no_other_run_from_being_stopped_from_elsewhere() -> None:
     store = TroubledStore()
     setup = Setup([[TextDelta("a"), asyncio.Event()]] * 2, lease_ttl=UNSWEPT)
@@ -286,6 +287,7 @@ class HeadsFail(TroubledStore):
         return await super().heads(*arguments)
 
 
+@pytest.mark.usefixtures("readers_look")
 async def test_runs_are_looked_at_again_after_the_store_was_away() -> None:
     store = HeadsFail()
     setup = Setup([[TextDelta("a"), asyncio.Event()]], lease_ttl=UNSWEPT)

@@ -11,12 +11,16 @@ import pytest
 from sk_agents.engine.events import CancelRequested, Event, RunEnded, Thinking
 from sk_agents.engine.models import RunStatus, Thread
 from sk_agents.engine.reading import watch
+from sk_agents.engine.reading.live import MOST_CHARACTERS
+from sk_agents.engine.run import drivers
 from sk_agents.engine.turns import TextDelta
 from sk_agents.exceptions import ThreadNotFound
 from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing.commits import append, thought
-from sk_agents.testing.scripted_model import Turn, says
-from tests.engine.kit import SEND_X, THREAD, Talk, talking
+from sk_agents.testing.scripted_model import Turn, calls, says
+from tests.engine.kit import BOUND, SEND_X, THREAD, UNSWEPT, Talk, talking
+from tests.engine.test_engine_streaming import Reader, gated
+from tests.engine.troubled_store import TroubledStore
 from tests.patience import seconds
 
 SOON = 0.01
@@ -145,3 +149,70 @@ async def test_readers_of_silent_chats_share_their_looks_at_the_store(
             with pytest.raises(ThreadNotFound):
                 await waiting[2]
         waiting[0].cancel()
+
+
+async def test_long_text_is_read_to_its_end_without_a_look_at_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drivers, "PERIOD_SECONDS", BOUND * 2)
+    text = ["x" * MOST_CHARACTERS] * 5
+    turn: Turn = [*map(TextDelta, text), asyncio.Event()]
+    async with CountedStore() as store, talking(store, script=[turn]) as talk:
+        accepted = await talk.say()
+        reader = Reader(talk, after=accepted.after)
+        await reader.until_text("".join(text))
+        assert len(reader.deltas) >= len(text)
+        assert store.looks.empty()
+        await reader.close()
+
+
+@pytest.mark.parametrize("run_id", ["r1", None])
+async def test_reader_of_a_run_that_is_driven_here_asks_the_store_for_nothing(
+    run_id: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drivers, "PERIOD_SECONDS", BOUND * 2)
+    (first, second, end), turn = gated("Hel", "lo", "")
+    store = TroubledStore()
+    script = [calls(("Files-look", {"text": "x"})), turn]
+    async with talking(store, script=script, lease_ttl=UNSWEPT) as talk:
+        accepted = await talk.say()
+        reader = Reader(talk, after=accepted.after, run_id=run_id)
+        store.read.clear()
+        store.looked.clear()
+        first.set()
+        await reader.until_text("Hel")
+        second.set()
+        await reader.until_text("Hello")
+        end.set()
+        while not any(isinstance(item, RunEnded) for item in reader.items):
+            await reader.step()
+        assert (store.read, store.looked) == ([], [])
+        await reader.close()
+
+
+async def test_reading_begins_with_one_look_at_the_log_of_a_thread_that_is_not_known_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drivers, "PERIOD_SECONDS", BOUND * 2)
+    async with (
+        CountedStore() as store,
+        talking(store, script=[says("yes")]) as here,
+        talking(store, owner="b") as there,
+    ):
+        await here.ask()
+        store.read.clear()
+        watched = there.engine.watch(THREAD)
+        assert isinstance((await anext(watched))[-1], RunEnded)
+        assert (store.read, store.looks.empty()) == ([THREAD], True)
+        await watched.aclose()
+
+
+async def test_reader_that_was_closed_is_given_nothing_more(tmp_path: Path) -> None:
+    async with talking(tmp_path, script=[says("one")]) as talk:
+        await talk.ask()
+        watched = talk.engine.watch(THREAD)
+        assert await anext(watched)
+        await watched.aclose()
+        await watched.aclose()
+        async with asyncio.timeout(seconds(5)):
+            assert [items async for items in watched] == []

@@ -86,8 +86,14 @@ async def test_old_thread_is_gone_for_everybody_and_a_new_one_can_have_its_id(
     ) as talk:
         await talk.ask()
         await talk.parked()
+        watched = talk.engine.watch(THREAD)
+        await anext(watched)
+        reading = asyncio.ensure_future(anext(watched))
         clock.advance(91 * DAY)
         done = await sweep(talk.engine)
+        with pytest.raises(ThreadNotFound):
+            async with asyncio.timeout(seconds(5)):
+                await reading
         assert done is not None
         assert done.removed == done.due == {"completed": 1}
         assert done.seen == 1

@@ -7,7 +7,6 @@ import pytest
 
 from sk_agents.engine.events import Event
 from sk_agents.engine.models import RunStatus
-from sk_agents.engine.reading import watch
 from sk_agents.engine.reading.live import LiveDelta
 from sk_agents.engine.run import driver, drivers
 from sk_agents.engine.turns import TextDelta
@@ -25,7 +24,7 @@ NEVER = 1e6
 
 @pytest.fixture(autouse=True)
 def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "POLL_SECONDS", NEVER)
+    """Neither does a driver."""
     monkeypatch.setattr(drivers, "PERIOD_SECONDS", NEVER)
 
 
@@ -117,6 +116,16 @@ async def test_what_another_instance_has_stored_reaches_readers_with_the_next_lo
         items = await reader
         assert sum(isinstance(item, Event) for item in items) == len(await here.log())
         assert (await here.ended("r1")).status is RunStatus.CANCELLED
+
+
+async def test_look_that_finds_nothing_new_wakes_no_reader() -> None:
+    async with talking(MemoryStore(), script=[held()], lease_ttl=UNSWEPT) as talk:
+        await talk.say()
+        await seen(talk, "Once")
+        await idle()
+        async with talk.engine.parts.services.signals.subscribe(THREAD) as changes:
+            await talk.engine.parts.follower.look()
+            assert not await changes.wait(0.01)
 
 
 async def test_instance_looks_at_a_thread_at_once_when_it_is_told_of_a_commit() -> None:

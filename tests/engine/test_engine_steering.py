@@ -12,7 +12,7 @@ from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.commands import CancelRun, SteerRun
 from sk_agents.engine.events import Event, Steered, SteeringDelivered, ToolStarted
 from sk_agents.engine.log.state import fold
-from sk_agents.engine.models import Effect, RunStatus
+from sk_agents.engine.models import Effect, RunStatus, Usage
 from sk_agents.engine.run.context_window import summary
 from sk_agents.engine.run.lifecycle import MAX_STEERING
 from sk_agents.engine.turns import ReasoningState, TextDelta
@@ -119,9 +119,9 @@ async def test_message_said_while_the_model_answers_gets_another_answer(tmp_path
 async def test_rounds_are_paid_for_and_counted_when_the_model_is_asked_again(
     tmp_path: Path,
 ) -> None:
-    half: Turn = [TextDelta("One"), asyncio.Event(), *says(".")]
-    (hold,) = [piece for piece in half if isinstance(piece, asyncio.Event)]
-    script = [half, calls(("Files-look", {})), says("Two.")]
+    hold, ten = asyncio.Event(), Usage(prompt_tokens=6, completion_tokens=4)
+    half: Turn = [TextDelta("One"), hold, *says(".", usage=ten)]
+    script = [half, calls(("Files-look", {}), usage=ten), says("Two.", usage=ten)]
     tools = FakeTools(tool("Files-look"))
     async with talking(tmp_path, script=script, tools=tools) as talk:
         await talk.say()
@@ -130,9 +130,9 @@ async def test_rounds_are_paid_for_and_counted_when_the_model_is_asked_again(
         hold.set()
         run = await talk.ended("r1")
         (call,) = run.calls.values()
-        assert run.answer is not None and run.answer.usage is not None
+        assert run.answer is not None
         assert (call.proposal.round, run.answer.round) == (2, 3)
-        assert run.usage.total_tokens == 3 * run.answer.usage.total_tokens
+        assert (run.answer.usage, run.usage) == (ten, ten + ten + ten)
         assert problems(talk.prompts[2]) == []
 
 
@@ -272,6 +272,7 @@ async def test_one_run_takes_so_many_messages_and_no_more(tmp_path: Path) -> Non
         await talk.ended("r1")
 
 
+@pytest.mark.usefixtures("readers_look")
 async def test_message_to_another_instance_reaches_the_one_that_drives(tmp_path: Path) -> None:
     gate = Gate()
     setup = Setup(
@@ -289,6 +290,7 @@ async def test_message_to_another_instance_reaches_the_one_that_drives(tmp_path:
         assert texts(a.prompts[1])[-1] == ("user", "in Spain")
 
 
+@pytest.mark.usefixtures("readers_look")
 async def test_message_that_another_instance_took_during_the_answer_is_not_lost(
     tmp_path: Path,
 ) -> None:
@@ -398,6 +400,7 @@ async def test_run_that_waits_for_a_person_ends_at_once(tmp_path: Path, with_que
             assert (await talk.ended("r2")).status is RunStatus.COMPLETED
 
 
+@pytest.mark.usefixtures("readers_look")
 async def test_step_stop_at_another_instance_ends_the_run_here(tmp_path: Path) -> None:
     gate = Gate()
     setup = Setup(

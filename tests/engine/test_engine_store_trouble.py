@@ -1,6 +1,7 @@
 """A store that takes nothing for a while, or breaks for good, in the middle of runs."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -219,17 +220,41 @@ async def test_store_that_must_not_be_used_any_more_gets_a_commit_once(
     assert store.refusals == 1
 
 
+class HeldRenewal(FailingStore):
+    """A renewal that meets the broken store says so once it may."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.is_renewing, self.may_break = threading.Event(), threading.Event()
+
+    def renew(self, owner: str, ttl: float) -> None:
+        if self.is_broken:
+            self.is_renewing.set()
+            self.may_break.wait(seconds(5))
+        super().renew(owner, ttl)
+
+
 async def test_store_that_breaks_is_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with failing(tmp_path, lease_ttl=0.05) as (talk, store):
-        store.error, store.left, store.is_broken = StoreBroken, None, True
+    """A commit meets it, and a renewal that had begun before."""
+    gate = asyncio.Event()
+    async with (
+        HeldRenewal(tmp_path) as store,
+        talking(store, script=[[gate, *says("lost")]]) as talk,
+        asyncio.timeout(seconds(5)),
+    ):
         await talk.say()
-        async with asyncio.timeout(seconds(5)):
-            await talk.engine.broken()
-            with pytest.raises(ShuttingDown):
-                await talk.ended("r1")
-            await store.refused.wait()
+        store.error, store.left, store.is_broken = StoreBroken, None, True
+        renewing = asyncio.create_task(talk.engine.parts.services.lease.freshen())
+        await asyncio.to_thread(store.is_renewing.wait, seconds(5))
+        gate.set()
+        await talk.engine.broken()
+        assert store.refused.is_set()
+        store.may_break.set()
+        assert not await renewing
+        with pytest.raises(ShuttingDown):
+            await talk.ended("r1")
     critical = [one.message for one in caplog.records if one.levelname == "CRITICAL"]
     assert len(critical) == 1
 

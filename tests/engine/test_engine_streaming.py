@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -209,13 +210,18 @@ async def test_reading_from_any_event_on_gives_the_rest_of_the_log(
             assert reader.items == log[after:]
 
 
-async def test_result_is_waited_for_as_long_as_is_said_and_no_longer(tmp_path: Path) -> None:
+async def test_result_is_waited_for_as_long_as_is_said_and_no_longer() -> None:
     gates, turn = gated("Hello")
-    async with talking(tmp_path, script=[turn]) as talk:
+    store = TroubledStore()
+    async with talking(store, script=[turn], lease_ttl=UNSWEPT) as talk:
         accepted = await talk.say()
-        for moment in (0.0, 0.01):
+        for moment in (0.0, 0.2):
+            store.looked.clear()
+            begun = monotonic()
             with pytest.raises(TimeoutError):
                 await talk.engine.result(accepted.thread_id, accepted.run_id, seconds=moment)
+            assert monotonic() - begun >= moment
+            assert len(store.looked) <= 1
         gates[0].set()
         run = await talk.engine.result(accepted.thread_id, accepted.run_id, seconds=BOUND)
         assert run.status is RunStatus.COMPLETED
@@ -227,7 +233,8 @@ async def test_result_is_waited_for_as_long_as_is_said_and_no_longer(tmp_path: P
 async def test_result_of_a_run_that_is_driven_here_comes_without_asking_the_store() -> None:
     store = TroubledStore()
     gates, turn = gated("Hel", "lo")
-    async with talking(store, script=[turn], lease_ttl=UNSWEPT) as talk:
+    script = [[gates[0], *calls(("Files-look", {}))], turn]
+    async with talking(store, script=script, lease_ttl=UNSWEPT) as talk:
         accepted = await talk.say()
         waiting = asyncio.ensure_future(talk.result(accepted))
         await idle()
@@ -239,6 +246,7 @@ async def test_result_of_a_run_that_is_driven_here_comes_without_asking_the_stor
         assert len(store.looked) + len(store.read) == asked
 
 
+@pytest.mark.usefixtures("readers_look")
 async def test_result_of_a_run_whose_log_cannot_be_read_any_more_is_an_error() -> None:
     """Its driver may have failed at the same, wherever it is: there would be no end to wait for."""
     _, turn = gated("Hello")

@@ -1,16 +1,20 @@
 """Stores that do not answer, leases that run out, instances that close: nothing is done twice."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sk_agents.engine.agent import RunLimits
 from sk_agents.engine.commands import SteerRun
-from sk_agents.engine.events import LateResult, ModelRestarted, RunStarted, ToolStarted
+from sk_agents.engine.defaults import NoAudit
+from sk_agents.engine.events import Event, LateResult, ModelRestarted, RunStarted, ToolStarted
 from sk_agents.engine.log.commits import Commit, Committed, Park, Release
 from sk_agents.engine.models import Effect, RunStatus, Thread, ThreadStatus
 from sk_agents.engine.run import drivers
@@ -27,7 +31,16 @@ from sk_agents.persistence.memory.store import MemoryStore
 from sk_agents.testing import ScriptedModel, SettableClock
 from sk_agents.testing.scripted_model import Turn, calls, says
 from tests.engine.fake_tools import FakePolicy, FakeTools, tool
-from tests.engine.kit import SEND_X, THREAD, UNSWEPT, USER, Setup, still_clock, talking
+from tests.engine.kit import (
+    SEND_X,
+    THREAD,
+    UNSWEPT,
+    USER,
+    Setup,
+    kinds,
+    still_clock,
+    talking,
+)
 from tests.engine.troubled_store import TroubledStore
 from tests.patience import seconds
 
@@ -116,6 +129,7 @@ async def test_tool_is_not_started_under_a_lease_that_may_have_run_out() -> None
 
 
 @pytest.mark.parametrize("is_noticed", [True, False])
+@pytest.mark.usefixtures("readers_look")
 async def test_result_of_a_tool_whose_run_was_taken_over_is_shown_to_who_decides(
     is_noticed: bool,
 ) -> None:
@@ -227,6 +241,31 @@ async def test_ordinary_turns_leave_no_warning_and_nothing_to_settle(
         assert (await talk.ended("r2")).status is RunStatus.COMPLETED
         await talk.parked()
     assert [record.message for record in caplog.records] == []
+
+
+async def test_thread_at_rest_is_held_by_neither_its_driver_nor_its_readers() -> None:
+    """Nor does a driver that has ended wait for the garbage collector."""
+    asked = asyncio.Event()
+    script = [calls(("Files-look", {})), [asked, *says("done")]]
+    async with talking(MemoryStore(), script=script) as talk:
+        accepted = await talk.say()
+        (driver,) = [weakref.ref(one) for one in talk.engine.parts.drivers.active]
+        others = [asyncio.create_task(talk.items(accepted)) for _ in range(2)]
+        await idle()
+        gc.disable()
+        try:
+            asked.set()
+            assert (await talk.result(accepted)).status is RunStatus.COMPLETED
+            await asyncio.gather(*others)
+            await talk.parked()
+            await idle()
+            talk.tools.contexts.clear()
+            assert driver() is None
+        finally:
+            gc.enable()
+        services = talk.engine.parts.services
+        known = await talk.engine.thread(THREAD, USER)
+        assert (services.threads.pinned, known.listeners, services.live) == ([], [], {})
 
 
 async def test_instance_that_has_closed_leaves_nothing_at_work() -> None:
@@ -397,10 +436,16 @@ async def test_reader_of_a_draining_instance_gets_what_is_there_and_is_sent_else
         watched = talk.engine.watch(THREAD)
         async with asyncio.timeout(seconds(5)):
             seen = list(await anext(watched))
+
+            async def read_on() -> None:
+                async for items in watched:
+                    seen.extend(items)
+
+            reading = asyncio.create_task(read_on())
+            await idle()
             talk.engine.drain()
             with pytest.raises(ShuttingDown):
-                async for items in watched:
-                    seen += items
+                await reading
     assert [getattr(item, "type", "") for item in seen][0] == "run_started"
 
 
@@ -591,3 +636,59 @@ async def test_turn_whose_tools_may_run_takes_four_commits(number: int) -> None:
         assert (await talk.ask()).status is RunStatus.COMPLETED
         assert len(talk.tools.started) == number
         assert len(store.commits) == 4
+
+
+async def test_result_asked_for_after_a_decision_elsewhere_is_what_comes_of_it() -> None:
+    """Also where the run is driven, and about to wait for that decision."""
+    store, setup = TroubledStore(), Setup(SEND_X)
+    results: list[asyncio.Task[RunStatus]] = []
+    async with talking(store, setup) as a, talking(store, setup, owner="b") as b:
+
+        async def result() -> RunStatus:
+            return (await a.engine.result(THREAD, "r1")).status
+
+        async def decide() -> None:
+            await b.decide(*await b.approvals("r1"))
+            results.append(asyncio.create_task(result()))
+            await idle()
+
+        store.before_such = (lambda commit: isinstance(commit.lease, Park), decide)
+        await a.say()
+        assert (await a.ended("r1")).status is RunStatus.COMPLETED
+        assert await results[0] is RunStatus.COMPLETED
+
+
+class KeptCalls(NoAudit):
+    """The server's log as far as it keeps calls; its store is away at first."""
+
+    def __init__(self) -> None:
+        self.kept: list[Event] = []
+        self.is_away = True
+
+    async def keep_calls(self, thread: Thread, events: Sequence[Event]) -> None:
+        if any(isinstance(event, ToolStarted) for event in events) and self.is_away:
+            self.is_away = False
+            raise StoreUnavailable
+        self.kept += events
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+async def test_calls_in_a_store_that_keeps_nothing_are_in_the_servers_log_before_their_tools_start(
+    tmp_path: Path, is_durable: bool
+) -> None:
+    audit = KeptCalls()
+    known_at_start: list[str] = []
+
+    def look(arguments: dict[str, Any], context: ToolContext) -> str:
+        known_at_start.extend(kinds(audit.kept))
+        return "seen"
+
+    async with talking(
+        tmp_path if is_durable else MemoryStore(),
+        script=[calls(("Files-look", {})), says("done")],
+        tools=FakeTools(tool("Files-look", look)),
+        audit=audit,
+    ) as talk:
+        assert (await talk.ask()).status is RunStatus.COMPLETED
+        assert len(talk.tools.started) == 1
+    assert ("ToolStarted" in known_at_start, bool(audit.kept)) == (not is_durable, not is_durable)

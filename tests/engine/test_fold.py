@@ -306,3 +306,8 @@ def test_branch_is_a_chain_of_parents_that_ends_at_the_root(events: list[Event])
     path = fold(events).branch()
     parents = [run.parent_run for run in path]
     assert parents == [None, *(run.run_id for run in path)][: len(path)]
+
+
+def test_run_knows_the_last_of_its_own_events() -> None:
+    state = fold(log(*turn("r1"), *turn("r2", parent="r1")))
+    assert [run.last_seq for run in state.runs.values()] == [3, 6]

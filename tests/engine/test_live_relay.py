@@ -204,6 +204,39 @@ def test_driver_that_has_ended_says_so_to_those_that_read() -> None:
     in_virtual_time(story, count=3)
 
 
+def test_text_that_comes_after_its_driver_has_ended_is_not_sent() -> None:
+    async def story(a: Instance, b: Instance) -> None:
+        live = a.drives()
+        say(live, "Hel")
+        b.reads()
+        await asyncio.sleep(SOON)
+        a.live.clear()
+        a.relay.ended(THREAD)
+        say(live, "lo, said by a tool that was abandoned")
+        await asyncio.sleep(1)
+        assert (len(a.times("text")), b.text()) == (1, "")
+
+    in_virtual_time(story)
+
+
+def test_text_of_a_thread_that_was_deleted_meanwhile_is_not_sent() -> None:
+    async def story(a: Instance, b: Instance) -> None:
+        live = a.drives()
+        say(live, "Hel")
+        b.reads()
+        await asyncio.sleep(SOON)
+        a.threads.forget(THREAD)
+        say(live, "lo")
+        await asyncio.sleep(1)
+        assert (len(a.times("text")), b.text()) == (1, "Hel")
+        b.reads()
+        await asyncio.sleep(SOON)
+        assert (len(a.times("ended")), b.text()) == (1, "")
+        a.relay.ended(THREAD)
+
+    in_virtual_time(story)
+
+
 def test_instance_that_does_not_drive_the_run_says_so_to_one_that_has_text_of_it() -> None:
     async def story(a: Instance, b: Instance) -> None:
         say(a.drives(), "Hel")

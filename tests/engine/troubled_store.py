@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 from sk_agents.engine.events import Event
@@ -46,6 +46,10 @@ class TroubledStore(MemoryStore):
             self.unavailable -= 1
             raise StoreUnavailable
         return await super().orphans(limit)
+
+    async def heads(self, thread_ids: Collection[str]) -> Sequence[Thread]:
+        self.looked += thread_ids
+        return await super().heads(thread_ids)
 
     async def thread(self, thread_id: str) -> Thread:
         self.looked.append(thread_id)

@@ -59,6 +59,12 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "engine.calls.decisions",
+        "for (command, entry), (*_, approval) in zip(asked, found, strict=True):",
+        "flip truth",
+        "one was found for each that was asked for",
+    ),
+    Equivalent(
+        "engine.calls.decisions",
         "with lend(known, own_header(known, asked[0][0])):",
         "shift constant",
         "the decisions of one request are of one caller",
@@ -169,13 +175,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "each `advance` sets it, and it is read after one",
     ),
     Equivalent(
-        "engine.run.recovery",
-        "if is_given_back and head.thread_id in self._drivers.kept_headers:",
-        "drop operand",
-        "what is not given back stays so",
-        "(head.thread_id in self._drivers.kept_headers)",
-    ),
-    Equivalent(
         "engine.run.driver",
         "if not self._calls.running and self.run.pending_approvals:",
         "drop operand",
@@ -226,6 +225,12 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "it only says where a test may end the process",
     ),
     Equivalent(
+        "engine.run.lease_keeper",
+        "self._ticked = 0.0",
+        "drop statement",
+        "the first tick sets it before it is read",
+    ),
+    Equivalent(
         "engine.run.rounds",
         "self._prompt_tokens = 0",
         "drop statement",
@@ -249,6 +254,19 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "drop operand",
         SHORTCUT,
         "(self._run_id is not None and (not had_events))",
+    ),
+    Equivalent(
+        "engine.reading.watch",
+        "if self._times_asked < ASKS and position.incarnation is not None:",
+        "drop operand",
+        "it is known once the reading has begun; for the type checker",
+        "(self._times_asked < ASKS)",
+    ),
+    Equivalent(
+        "engine.reading.watch",
+        "if left <= 0:",
+        "shift boundary",
+        "where just nothing is left it looks once more",
     ),
     Equivalent(
         "engine.reading.watch",

@@ -244,7 +244,7 @@ class LiveRelay:
         if known is None or known.state.active_run != feed.live.run_id:
             return
         seen = feed.destinations[address].seen
-        begun = {key: seen.get(key, (0, 0))[1] for key in feed.live.lengths()}
+        begun = {key: seen[key][1] if key in seen else 0 for key in feed.live.lengths()}
         pieces = dict.fromkeys(begun, "")
         for delta in feed.live.deltas_since(seen):
             key: StreamKey = (delta.kind, delta.round, delta.attempt, delta.call_id)

@@ -143,13 +143,15 @@ class Drivers:
         authorization: str | None = None,
         header_is_lost: bool = False,
     ) -> None:
-        """Drive on what is ours and not driven yet; poke what is."""
+        """Drive on what is ours and not driven yet; poke what is.
+
+        One that is at work has the header already: it was lent before the decision was stored.
+        """
         thread_id = known.head.thread_id
         self._services.claiming.pop(thread_id, None)
         driver = self._drivers.get(thread_id)
         head = known.head
         if driver is not None:
-            driver.header.value = authorization or driver.header.value
             driver.poke()
             if driver.epoch >= head.epoch and not driver.is_outdated:
                 return

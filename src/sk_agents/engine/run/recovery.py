@@ -120,8 +120,6 @@ class Sweeper(BackgroundTask):
         if lacks_agent and not self._may_end(known, head):
             return
         is_given_back = head.owner is None and awaits_header(known)
-        if is_given_back and head.thread_id in self._drivers.kept_headers:
-            is_given_back = False
         if is_given_back and not self._is_left(head, HEADER_SECONDS):
             return
         if self._drivers.draining:
