@@ -30,7 +30,7 @@ SUBSET = ("tests/wire", "tests/chats/test_flows.py", "tests/client/test_real_ser
 TEST_TOOLS = (
     *("httpx", "httpx-sse", "hypothesis", "psycopg[binary]", "redis[hiredis]"),
     "jsonschema-rs",
-    *("pytest", "pytest-asyncio", "pytest-timeout"),
+    *("pytest", "pytest-asyncio", "pytest-cov", "pytest-timeout", "pytest-xdist"),
 )
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(INSTALL_SECONDS)]
