@@ -1,6 +1,7 @@
 """Settings shared by all tests."""
 
 import gc
+import logging
 import os
 import signal
 import sys
@@ -27,6 +28,9 @@ settings.load_profile("house")
 # It comes with the tool for bills of materials, not with the package. `jsonschema` would import it,
 # and it makes a parser for a second.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # as if it were not there
+
+# Those whose level is set by a command: `configure_logs`, `teal doctor`, `teal migrate-check`.
+LOGGERS = ("", "sk_agents", "uvicorn")
 
 use_memory()
 use_forks()
@@ -72,6 +76,19 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
 
 def pytest_report_header() -> str | None:
     return announcement()
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """How a test, or a command that it runs in this process, wants logs ends with it."""
+    root = logging.getLogger()
+    handlers = root.handlers[:]
+    levels = [(logger, logger.level) for logger in map(logging.getLogger, LOGGERS)]
+    yield
+    root.handlers[:] = handlers
+    for logger, level in levels:
+        if logger.level != level:
+            logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")

@@ -232,7 +232,8 @@ def test_without_a_factory_there_is_none() -> None:
 
 
 def test_configuration_is_a_mapping_of_all_that_is_set_or_declared() -> None:
+    declared = dict(AppConfig({}))  # by classes of other tests, for the whole process
     config = AppConfig({"A": "1"}, [Config(env_name="B", default_value="2"), Config(env_name="C")])
-    assert dict(config) == {"A": "1", "B": "2", "C": None}
-    assert len(config) == 3
+    assert dict(config) == {**declared, "A": "1", "B": "2", "C": None}
+    assert len(config) == len(declared) + 3
     assert config.get("D") is None

@@ -7,7 +7,6 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,16 +23,6 @@ from tests.telemetry.test_requests import CALLER, TRACE
 
 Captured = pytest.CaptureFixture[str]
 logger = logging.getLogger("sk_agents.test")
-
-
-@pytest.fixture(autouse=True)
-def _root_logger_as_before() -> Iterator[None]:
-    root, uvicorn = logging.getLogger(), logging.getLogger("uvicorn")
-    handlers, level, uvicorn_level = root.handlers[:], root.level, uvicorn.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    uvicorn.setLevel(uvicorn_level)
 
 
 def written(capsys: Captured) -> str:
