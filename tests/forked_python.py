@@ -45,6 +45,11 @@ MEASUREMENT = "COVERAGE_PROCESS_"
 MET_BY_THE_FORK = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
 
 
+def unmeasured(environment: Mapping[str, str]) -> dict[str, str]:
+    """For a program whose coverage is not measured, which takes as much again as its start."""
+    return {k: v for k, v in environment.items() if not k.startswith(MEASUREMENT)}
+
+
 def _interpreter() -> str:
     """A program beside the interpreter that is the interpreter under another name."""
     path = Path(sys.executable).with_name("teal-test-python")
@@ -116,7 +121,7 @@ class ForkServer:
                 [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())],
                 cwd=ROOT,
                 # Its copies begin their measurement, which one that has begun would keep them from.
-                env={k: v for k, v in os.environ.items() if not k.startswith(MEASUREMENT)},
+                env=unmeasured(os.environ),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.forked_python import unmeasured
 from tests.patience import seconds
 
 PLUGINS = ("-p", "tests.cpu_cost", "-p", "no:schemathesis", "-p", "no:anyio", "-p", "no:asyncio")
@@ -29,7 +30,7 @@ def test_tests_are_ranked_by_their_work_and_that_of_their_programs(tmp_path: Pat
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *PLUGINS, "-n", "1", "test_some.py"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**unmeasured(os.environ), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=seconds(60),

@@ -13,7 +13,7 @@ import pytest
 from coverage import CoverageData
 
 from sk_agents.engine.failpoints import failpoint
-from tests.forked_python import MEASUREMENT, PYTHON, ForkingPopen, fork_server
+from tests.forked_python import MEASUREMENT, PYTHON, ForkingPopen, fork_server, unmeasured
 from tests.missing import lacks
 from tests.patience import seconds
 
@@ -56,6 +56,7 @@ def test_end_of_a_program_is_whole(tmp_path: Path, python: str) -> None:
     done = subprocess.run(
         [python, "program.py"],
         cwd=tmp_path,
+        env=unmeasured(os.environ),  # what is measured is still held at the end
         capture_output=True,
         text=True,
         timeout=seconds(60),
@@ -112,12 +113,11 @@ def test_program_is_measured_where_it_is_to_be(tmp_path: Path, python: str) -> N
     settings.write_text(
         f"[run]\ndata_file = {tmp_path / 'measured'}\nparallel = true\nsource = sk_agents\n"
     )
-    unmeasured = {k: v for k, v in os.environ.items() if not k.startswith("COVERAGE_")}
     # The process that is copied has imported the function, and measured nothing.
     subprocess.run([PYTHON, "-m", "sk_agents", "--version"], check=True, capture_output=True)
     subprocess.run(
         [python, "-c", "from sk_agents.engine.failpoints import failpoint; failpoint('any')"],
-        env={**unmeasured, f"{MEASUREMENT}START": str(settings)},
+        env={**unmeasured(os.environ), f"{MEASUREMENT}START": str(settings)},
         check=True,
         timeout=seconds(60),
     )

@@ -93,7 +93,8 @@ async def browser(
 @pytest.fixture(scope="session")
 def quick_tour(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tour without its pace, which is for people: drawing it would be most of a test's work.
-    Its long story keeps it: there is to be time for what is done while it is told."""
+    Its long story keeps it: there is to be time for what is done while it is told. In a very long
+    one there is time for several things, also on a busy machine."""
     folder = tmp_path_factory.mktemp("tour") / TOUR
     shutil.copytree(Path(str(files("sk_agents"))) / "agents" / TOUR, folder)
     path = folder / "tour.yaml"
@@ -102,6 +103,8 @@ def quick_tour(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (story,) = [rule for rule in script["rules"] if "story" in rule["match"]]
     for turn in story["turns"]:
         turn["delay_ms"] = pace
+    slow = [{**turn, "delay_ms": 4 * pace} for turn in story["turns"]]
+    script["rules"].insert(0, {"match": "very long story", "turns": slow})
     path.write_text(yaml.safe_dump(script, sort_keys=False))
     return folder / "config.yaml"
 

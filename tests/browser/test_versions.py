@@ -38,7 +38,7 @@ async def test_message_is_asked_of_another_agent_and_the_versions_are_compared(
 
 
 async def test_queued_message_is_taken_back_and_edited(guest: Tab) -> None:
-    await guest.say("Tell me a long story")
+    await guest.say("Tell me a very long story")
     await guest.sees(guest.turn().locator(".answer"), "Press Stop")
     await guest.say("What time is it?")
     await guest.button("Edit it").click()

@@ -709,7 +709,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
             ("or (not body.isascii() and body.find(_REPLACEMENT) >= 0)", "swap and/or", None),
             ("or (not body.isascii() and body.find(_REPLACEMENT) >= 0)", "shift constant", None),
             (
-                'or body.count(b"{") + body.count(b"[") > _SURELY_SHALLOW',
+                'or len(body) - len(body.replace(b"{", b"").replace(b"[", b"")) > _SURELY_SHALLOW',
                 "shift boundary",
                 None,
             ),
