@@ -72,3 +72,15 @@ class RecordingDisk(FileDisk):
 
     def _node(self, fd: int) -> int:
         return self._nodes[os.fstat(fd).st_ino]
+
+
+class HastyDisk(RecordingDisk):
+    """A broken build: one kind of sync is left out."""
+
+    def __init__(self, recording: Recording, root: Path, *, folders: bool) -> None:
+        super().__init__(recording, root)
+        self._folders = folders
+
+    def sync(self, fd: int) -> None:
+        if (self._node(fd) in self._recording.folders) != self._folders:
+            super().sync(fd)

@@ -16,7 +16,7 @@ from sk_agents.persistence.file.store import FileStore
 from sk_agents.testing.commits import USER, append, start_run, thought
 from tests.chaos.scale import trials
 from tests.crash_images.disk import Recording
-from tests.crash_images.file_recorder import RecordingDisk
+from tests.crash_images.file_recorder import HastyDisk, RecordingDisk
 from tests.crash_images.history import History, state_of
 from tests.crash_images.images import Findings, examine_images, quick_folder
 from tests.crash_images.workload import work
@@ -24,19 +24,6 @@ from tests.patience import seconds
 
 SEEDS = trials(full=6, small=1)
 IMAGES = trials(full=1_000, small=60)
-
-
-class HastyDisk(RecordingDisk):
-    """A broken build: one kind of sync is left out."""
-
-    def __init__(self, recording: Recording, root: Path, *, folders: bool) -> None:
-        super().__init__(recording, root)
-        self._recorded = recording
-        self._folders = folders
-
-    def sync(self, fd: int) -> None:
-        if (self._node(fd) in self._recorded.folders) != self._folders:
-            super().sync(fd)
 
 
 async def instances_at_work(seed: int, root: Path, recording: Recording, disk: FileDisk) -> History:

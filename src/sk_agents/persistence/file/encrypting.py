@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sk_agents import exceptions as errors
 from sk_agents.persistence.encryption import EncryptingCodec, StoreMarker
+from sk_agents.persistence.file.disk import FileDisk
 from sk_agents.persistence.file.encryption import IN_USE, MAKING, MARKER, FileEncryption
 from sk_agents.persistence.file.key_file import KEY, LineCipher, ThreadKey, new_thread_key
 from sk_agents.persistence.file.lines import seal
@@ -34,9 +35,11 @@ from sk_agents.persistence.store_encryption import Outcome, Told
 PASSES = 5
 
 
-def encrypt(path: Path, codec: EncryptingCodec, told: Told) -> Outcome:
+def encrypt(
+    path: Path, codec: EncryptingCodec, told: Told, disk: FileDisk | None = None
+) -> Outcome:
     """See `Encrypting.encrypt`."""
-    tree = _store(path)
+    tree = _store(path, disk)
     try:
         with ExitStack() as stack:
             in_use = stack.enter_context(tree.opened(IN_USE, os.O_RDWR | os.O_CREAT))
@@ -51,9 +54,9 @@ def encrypt(path: Path, codec: EncryptingCodec, told: Told) -> Outcome:
         raise store_error(error) from error
 
 
-def rekey(path: Path, codec: EncryptingCodec, told: Told) -> Outcome:
+def rekey(path: Path, codec: EncryptingCodec, told: Told, disk: FileDisk | None = None) -> Outcome:
     """See `Encrypting.rekey`."""
-    tree = _store(path)
+    tree = _store(path, disk)
     encryption = FileEncryption(tree, codec)
     try:
         encryption.check()
@@ -66,8 +69,8 @@ def rekey(path: Path, codec: EncryptingCodec, told: Told) -> Outcome:
         raise store_error(error) from error
 
 
-def _store(path: Path) -> FileTree:
-    tree = FileTree(path)
+def _store(path: Path, disk: FileDisk | None) -> FileTree:
+    tree = FileTree(path, disk)
     if not path.is_dir() or not has_format(tree):
         raise errors.StoreUnavailable(f"{path}: there is no store here")
     return tree
