@@ -41,11 +41,14 @@ async def examine_images(
     count: int,
     seed: int,
     safe: dict[str, bytes] | None = None,
+    since: int = 0,
     until_found: bool = False,
 ) -> Findings:
-    """About `count` images, spread over all points; `safe` is what was there before."""
+    """About `count` images, spread over all points from `since` on; `safe` is what was there
+    before."""
     chance = random.Random(seed)
-    points = points_of(recording, chance, others=max(20, recording.now // 4))
+    others = max(20, recording.now // 4)
+    points = [point for point in points_of(recording, chance, others) if point >= since]
     if len(points) > count:
         points = sorted(chance.sample(points, count))
     each = max(1, round(count / len(points)))

@@ -55,11 +55,9 @@ async def filled(root: Path, written_with: PlainCodec | EncryptingCodec) -> Hist
 
 
 def examination(
-    history: History, change: Change, began: int, ended: int
+    history: History, change: Change, ended: int
 ) -> Callable[[Path, int], Awaitable[list[str]]]:
     async def examine(root: Path, point: int) -> list[str]:
-        if point < began:
-            return []
         try:
             if point < ended:
                 change(root, None)
@@ -72,7 +70,12 @@ def examination(
 
 
 async def examined(
-    change: Change, written_with: PlainCodec | EncryptingCodec, disk_of: DiskOf, count: int = IMAGES
+    change: Change,
+    written_with: PlainCodec | EncryptingCodec,
+    disk_of: DiskOf,
+    count: int,
+    *,
+    until_found: bool = False,
 ) -> Findings:
     recording = Recording()
     with quick_folder() as folder, pytest.MonkeyPatch.context() as patch:
@@ -88,8 +91,10 @@ async def examined(
         boot_id = folder / "boot_id"
         boot_id.write_text("another")
         patch.setattr(file_index, "BOOT_ID", boot_id)
-        examine = examination(history, change, began, ended)
-        return await examine_images(recording, examine, count=count, seed=0)
+        examine = examination(history, change, ended)
+        return await examine_images(
+            recording, examine, count=count, seed=0, since=began, until_found=until_found
+        )
 
 
 CHANGES = [
@@ -103,7 +108,7 @@ CHANGES = [
 async def test_change_of_a_whole_store_is_there_or_goes_on_and_loses_nothing(
     change: Change, written_with: PlainCodec | EncryptingCodec
 ) -> None:
-    findings = await examined(change, written_with, RecordingDisk)
+    findings = await examined(change, written_with, RecordingDisk, IMAGES)
     assert findings.images > IMAGES / 2
     assert findings.problems == []
 
@@ -113,5 +118,7 @@ async def test_change_of_a_whole_store_is_there_or_goes_on_and_loses_nothing(
 async def test_images_find_a_change_that_is_not_synced(
     change: Change, written_with: PlainCodec | EncryptingCodec, folders: bool
 ) -> None:
-    findings = await examined(change, written_with, partial(HastyDisk, folders=folders), 400)
+    findings = await examined(
+        change, written_with, partial(HastyDisk, folders=folders), 400, until_found=True
+    )
     assert findings.problems, "a sync that was left out went unnoticed"
