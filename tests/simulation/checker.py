@@ -101,8 +101,9 @@ def _kept(world: World, thread_id: str, life: Life) -> Iterator[str]:
         if not deleted:
             yield f"{thread_id} is gone although nobody deleted it"
         return
-    stored = {event.seq for event in world.logs[thread_id]}
-    if missing := set(life.events) - stored:
+    read_at = world.read_at[thread_id]
+    known = {seq for seq, stored_at in life.stored.items() if stored_at <= read_at}
+    if missing := known - {event.seq for event in world.logs[thread_id]}:
         yield f"{thread_id} has lost the events {sorted(missing)}"
 
 

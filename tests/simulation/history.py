@@ -55,6 +55,8 @@ class World:
     # What the store holds at the end: heads and logs by thread.
     heads: dict[str, Thread] = field(default_factory=dict)
     logs: dict[str, list[Event]] = field(default_factory=dict)
+    # When they were read: a tool that was left behind may have its result attached after that.
+    read_at: dict[str, float] = field(default_factory=dict)
     # What each instance says of each thread at the end.
     documents: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -170,6 +172,7 @@ async def _audit(world: World) -> None:
     """Read what the store holds, as an operator would, past every instance."""
     store = await world.faults.disk.reader()
     for thread_id in _thread_ids(world):
+        world.read_at[thread_id] = world.loop.time()
         try:
             head = await store.thread(thread_id)
             log = list(await store.events_after(thread_id, 0, 100_000))
