@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from sk_agents.persistence.file import index as file_index
 from sk_agents.persistence.file.disk import FileDisk
 from tests.crash_images.disk import Recording, Sync, Truncate, Write, adopt
 
@@ -84,3 +89,13 @@ class HastyDisk(RecordingDisk):
     def sync(self, fd: int) -> None:
         if (self._node(fd) in self._recording.folders) != self._folders:
             super().sync(fd)
+
+
+@contextmanager
+def after_a_reboot(folder: Path) -> Iterator[None]:
+    """Stores that are opened here find that the machine was started again since."""
+    boot_id = folder / "boot_id"
+    boot_id.write_text("another")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_index, "BOOT_ID", boot_id)
+        yield

@@ -11,13 +11,12 @@ import pytest
 from sk_agents.exceptions import TealError
 from sk_agents.persistence.codec import PLAIN, PlainCodec
 from sk_agents.persistence.encryption import EncryptingCodec, new_key
-from sk_agents.persistence.file import index as file_index
 from sk_agents.persistence.file.disk import FileDisk
 from sk_agents.persistence.file.encrypting import encrypt, rekey
 from sk_agents.persistence.file.store import FileStore
 from tests.chaos.scale import trials
 from tests.crash_images.disk import Recording, Sync
-from tests.crash_images.file_recorder import HastyDisk, RecordingDisk
+from tests.crash_images.file_recorder import HastyDisk, RecordingDisk, after_a_reboot
 from tests.crash_images.history import History, state_of
 from tests.crash_images.images import Findings, examine_images, quick_folder
 from tests.patience import seconds
@@ -78,7 +77,7 @@ async def examined(
     until_found: bool = False,
 ) -> Findings:
     recording = Recording()
-    with quick_folder() as folder, pytest.MonkeyPatch.context() as patch:
+    with quick_folder() as folder:
         root = folder / "store"
         root.mkdir(mode=0o700)
         history = await filled(root, written_with)
@@ -88,13 +87,11 @@ async def examined(
         ended = recording.now
         # Moments around a sync are looked at: also the one at which the change is told as done.
         recording.add(Sync(NO_FILE, ended))
-        boot_id = folder / "boot_id"
-        boot_id.write_text("another")
-        patch.setattr(file_index, "BOOT_ID", boot_id)
         examine = examination(history, change, ended)
-        return await examine_images(
-            recording, examine, count=count, seed=0, since=began, until_found=until_found
-        )
+        with after_a_reboot(folder):
+            return await examine_images(
+                recording, examine, count=count, seed=0, since=began, until_found=until_found
+            )
 
 
 CHANGES = [

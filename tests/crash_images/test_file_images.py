@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from sk_agents.exceptions import TealError
-from sk_agents.persistence.file import index as file_index
 from sk_agents.persistence.file.disk import FileDisk
 from sk_agents.persistence.file.store import FileStore
 from sk_agents.testing.commits import USER, append, start_run, thought
 from tests.chaos.scale import trials
 from tests.crash_images.disk import Recording
-from tests.crash_images.file_recorder import HastyDisk, RecordingDisk
+from tests.crash_images.file_recorder import HastyDisk, RecordingDisk, after_a_reboot
 from tests.crash_images.history import History, state_of
 from tests.crash_images.images import Findings, examine_images, quick_folder
 from tests.crash_images.workload import work
@@ -78,16 +77,14 @@ async def examined(
     until_found: bool = False,
 ) -> Findings:
     recording = Recording()
-    with quick_folder() as folder, pytest.MonkeyPatch.context() as patch:
+    with quick_folder() as folder:
         root = folder / "store"
         root.mkdir(mode=0o700)
         history = await instances_at_work(seed, root, recording, disk_of(recording, root))
-        boot_id = folder / "boot_id"
-        boot_id.write_text("another")
-        patch.setattr(file_index, "BOOT_ID", boot_id)
-        return await examine_images(
-            recording, examination(history), count=count, seed=seed, until_found=until_found
-        )
+        with after_a_reboot(folder):
+            return await examine_images(
+                recording, examination(history), count=count, seed=seed, until_found=until_found
+            )
 
 
 @pytest.mark.timeout(seconds(3600))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import httpx
@@ -97,6 +98,13 @@ def test_an_attribute_that_is_no_longer_set_is_named(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(HttpToolsProtocol, "__init__", __init__)
     assert uvicorn_protocol.unsupported() == "HttpToolsProtocol has no app"
+
+
+def test_an_attribute_that_ours_would_not_have_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = RequestResponseCycle.__init__.__code__
+    more = FunctionType(code.replace(co_names=(*code.co_names, "trailers")), {})
+    monkeypatch.setattr(RequestResponseCycle, "__init__", more)
+    assert uvicorn_protocol.unsupported() == "RequestResponseCycle has a new trailers"
 
 
 def test_our_protocol_is_used_where_it_can_be() -> None:
