@@ -299,22 +299,21 @@ class ThreadState:
     ) -> None:
         before = self.runs[event.run_id].phase if event.run_id in self.runs else None
         checked_change(RUN_CHANGES, before, phase, "a run")
-        # Not by names, which takes half as long again: this is in every turn.
         self.runs[event.run_id] = Run(
-            event.run_id,
-            event.message,
-            phase,
-            parent,
-            event.at,
-            edits,
-            event.idempotency_key,
-            event.request_digest,
-            event.agent,
-            event.on_disconnect,
-            event.response_schema,
-            event.trace,
-            event.user_name,
-            event.correlation_id,
+            run_id=event.run_id,
+            message=event.message,
+            phase=phase,
+            parent_run=parent,
+            created_at=event.at,
+            edits=edits,
+            idempotency_key=event.idempotency_key,
+            request_digest=event.request_digest,
+            agent=event.agent,
+            on_disconnect=event.on_disconnect,
+            response_schema=event.response_schema,
+            trace=event.trace,
+            user_name=event.user_name,
+            correlation_id=event.correlation_id,
             first_seq=event.seq,
         )
         if event.idempotency_key is not None:
