@@ -619,6 +619,7 @@ async def outcomes_of(attempts: Sequence[Any]) -> list[Any]:
     return found
 
 
+@pytest.mark.usefixtures("readers_look")
 @pytest.mark.parametrize("disturbed", ["not", "cancel", "no"])
 async def test_votes_at_three_engines_have_one_outcome(tmp_path: Path, disturbed: str) -> None:
     async with AsyncExitStack() as stack:
